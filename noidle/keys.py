@@ -1,0 +1,76 @@
+"""Every Redis key noidle uses, in one place. Lua scripts get the prefix as KEYS[1] and build
+the same names; ARCHITECTURE.md lists them for people.
+
+One database, no Redis Cluster: scripts touch keys of several jobs and pools at once."""
+
+PREFIX = "noidle:"
+ROUTE_QUEUE = "route"
+"""Celery queue of the routers, and the queue a producer sends `noidle.route` to."""
+ROUTE_TASK = "noidle.route"
+CELERY_RESULT = "celery-task-meta-"
+"""Key prefix and channel prefix of Celery's Redis result backend."""
+
+
+def job(job_id: str) -> str:
+    """Hash: the job record. Bound: keep_s after its end; the held limit before."""
+    return f"{PREFIX}job:{job_id}"
+
+
+def stream(job_id: str) -> str:
+    """Stream: what the job emitted, ended by one entry with `end`. Bound: keep_s."""
+    return f"{PREFIX}stream:{job_id}"
+
+
+def result(job_id: str) -> str:
+    """String: JobResult as JSON. Bound: keep_s."""
+    return f"{PREFIX}result:{job_id}"
+
+
+def decisions(job_id: str) -> str:
+    """List: the last decisions about the job, newest first. Bound: 16 entries, keep_s."""
+    return f"{PREFIX}decisions:{job_id}"
+
+
+def held(job_class: str, requirement: str) -> str:
+    """Sorted set: ids waiting for room, first come first."""
+    return f"{PREFIX}held:{job_class}:{requirement}"
+
+
+HELD_SETS = f"{PREFIX}held"
+"""Set: the names `class:requirement` of the held sets that are not empty."""
+LEASES = f"{PREFIX}leases"
+"""Sorted set: job id to the Redis time (ms) at which its lease ends."""
+POOLS = f"{PREFIX}pools"
+"""Sorted set: pool to the Redis time (ms) of its last snapshot."""
+MODELS = f"{PREFIX}models"
+"""Hash: model name to ModelInfo as JSON."""
+WAKE = f"{PREFIX}wake"
+"""List of at most one entry: the pump waits on it."""
+PUMP = f"{PREFIX}pump"
+"""String: the router that holds the pump's role and its fence number. Bound: 3 s."""
+FENCE = f"{PREFIX}fence"
+"""Counter: grows each time the pump's role changes hands."""
+FULL = f"{PREFIX}full"
+"""String: why acceptance is closed. Bound: 3 s, renewed by the pump."""
+AFTER = f"{PREFIX}after"
+"""List: ended jobs whose Celery links, chains or chords are still to be sent."""
+
+
+def pool_leases(pool: str) -> str:
+    """Hash: job id to what its lease reserves in the pool."""
+    return f"{PREFIX}pool:{pool}:leases"
+
+
+def pool_snapshot(pool: str) -> str:
+    """String: PoolSnapshot as JSON. Bound: 3 s."""
+    return f"{PREFIX}pool:{pool}:snapshot"
+
+
+def pool_detail(pool: str) -> str:
+    """String: PoolDetail as JSON. Bound: 3 s."""
+    return f"{PREFIX}pool:{pool}:detail"
+
+
+def celery_result(job_id: str) -> str:
+    """String, and the channel of the same name: Celery's own result entry."""
+    return f"{CELERY_RESULT}{job_id}"
