@@ -1,0 +1,1 @@
+"""The operator's side: the command line, the local cluster, Flower, metrics and checks."""

@@ -1,0 +1,1 @@
+"""Decides which pool runs which job, from the job board and what pools publish. Knows nothing of Celery workers, engines or tensors."""

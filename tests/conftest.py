@@ -1,0 +1,34 @@
+"""Fixtures for every level: a real Valkey on a loopback port."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.valkey_process import ValkeyProcess
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
+    """One server for the whole run; tests that hurt a server start their own."""
+    server = ValkeyProcess(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def valkey_url(valkey_server: ValkeyProcess) -> str:
+    """The address of an empty database."""
+    with redis.Redis.from_url(valkey_server.url) as client:
+        client.flushall()
+    return valkey_server.url
+
+
+@pytest.fixture
+def own_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
+    """A server of the test's own, to be cut, killed and started again."""
+    server = ValkeyProcess(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    yield server
+    server.stop()
