@@ -104,5 +104,20 @@ class JobExpired(JobFailed):
 
 def shorten(value: object, limit: int = 80) -> str:
     """The value as it can be shown in an error: `repr`, cut at `limit` characters."""
-    shown = repr(value)
-    return shown if len(shown) <= limit else f"{shown[:limit]}… ({len(shown)} characters)"
+    size = len(value) if isinstance(value, str | bytes) else None
+    # the repr of ten million characters is not worth making to show eighty
+    part = value[: limit + 1] if isinstance(value, str | bytes) else value
+    try:
+        shown = repr(part)
+    except ValueError:  # Python writes no integers of more than 4300 digits
+        return "a number of thousands of digits"
+    if size is None:
+        return shown if len(shown) <= limit else f"{shown[:limit]}…"
+    unit = "characters" if isinstance(value, str) else "bytes"
+    return shown if len(shown) <= limit else f"{shown[:limit]}… ({size} {unit})"
+
+
+def printable(text: str, limit: int = 80) -> str:
+    """Text from outside that goes into a message as it is: one short line of valid UTF-8."""
+    plain = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:limit])
+    return plain if len(text) <= limit else f"{plain}…"

@@ -1,14 +1,22 @@
 """What a producer can ask for. Owns the job models and their validation; knows nothing of
 Redis, pools or tensors."""
 
-import difflib
 import uuid
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 
 from noidle.errors import InvalidJob
+from noidle.fault import first_fault, misfit
 
 MAX_TEXT_BYTES = 1 << 20
 """Longest prompt, scored text or inline training text, in UTF-8 bytes."""
@@ -32,16 +40,34 @@ class EngineName(StrEnum):
     GPU = "gpu"  # any accelerator torch knows; long sequences, training
 
 
-def _bounded_text(value: str) -> str:
-    size = len(value.encode())
+# Strict, so that True is no number, "12" no integer and bytes no text: what a producer in
+# another language sends means the same here.
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+String = Annotated[str, Strict()]
+Text = Annotated[String, Field(min_length=1)]
+Name = Annotated[
+    String,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
+    ),
+]
+JobId = Annotated[
+    String,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$",
+        description="1 to 128 letters, digits, '.', '_', ':' or '-', the first a letter or digit",
+    ),
+]
+
+
+def _check_size(field: str, text: str | None) -> None:
+    size = len(text.encode()) if text is not None else 0
     if size > MAX_TEXT_BYTES:
-        raise ValueError(f"at most {MAX_TEXT_BYTES} bytes of UTF-8, this has {size}")
-    return value
-
-
-Text = Annotated[str, Field(min_length=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
+        raise InvalidJob.of(
+            field, text, f"at most {MAX_TEXT_BYTES} bytes of UTF-8, this has {size}"
+        )
 
 
 class _Job(BaseModel):
@@ -57,11 +83,24 @@ class _Job(BaseModel):
     # who sends it, for people and for fairness between producers
     label: Name | None = None
     # seconds after acceptance in which the job must have started; else it ends expired
-    expires_s: float | None = Field(default=None, gt=0)
+    expires_s: Number | None = Field(default=None, gt=0, le=30 * 86_400)
     # seconds the result stays readable after the end
-    keep_s: int = Field(default=86_400, ge=1, le=7 * 86_400)
+    keep_s: Whole = Field(default=86_400, ge=1, le=7 * 86_400)
     # absent: one is drawn at acceptance and kept in the record
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    seed: Whole | None = Field(default=None, ge=0, lt=2**63)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_words(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            job = handler(data)
+        except ValidationError as error:
+            raise first_fault(error, cls) from None
+        job.check_fit()
+        return job
+
+    def check_fit(self) -> None:
+        """Raises InvalidJob where fields that are right by themselves do not go together."""
 
 
 class Generate(_Job):
@@ -69,19 +108,17 @@ class Generate(_Job):
 
     kind: Literal["generate"] = "generate"
     prompt: Text
-    max_tokens: int = Field(default=128, ge=1, le=1_000_000)
+    max_tokens: Whole = Field(default=128, ge=1, le=1_000_000)
     # 0 takes the likeliest token each time
-    temperature: float = Field(default=0.0, ge=0, le=10)
-    top_k: int | None = Field(default=None, ge=1)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    stop: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(
+    temperature: Number = Field(default=0.0, ge=0, le=10)
+    top_k: Whole | None = Field(default=None, ge=1, le=10_000_000)
+    top_p: Number | None = Field(default=None, gt=0, le=1)
+    stop: tuple[Annotated[String, Field(min_length=1, max_length=200)], ...] = Field(
         default=(), max_length=16
     )
 
-    @model_validator(mode="after")
-    def _bounded(self) -> "Generate":
-        _bounded_text(self.prompt)
-        return self
+    def check_fit(self) -> None:
+        _check_size("prompt", self.prompt)
 
 
 class Score(_Job):
@@ -90,10 +127,8 @@ class Score(_Job):
     kind: Literal["score"] = "score"
     text: Text
 
-    @model_validator(mode="after")
-    def _bounded(self) -> "Score":
-        _bounded_text(self.text)
-        return self
+    def check_fit(self) -> None:
+        _check_size("text", self.text)
 
 
 class ModelShape(BaseModel):
@@ -101,24 +136,25 @@ class ModelShape(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    layers: int = Field(default=4, ge=1, le=256)
+    layers: Whole = Field(default=4, ge=1, le=256)
     # width of the residual stream
-    hidden: int = Field(default=128, ge=8, le=65_536)
-    heads: int = Field(default=4, ge=1, le=512)
-    kv_heads: int = Field(default=2, ge=1, le=512)
+    hidden: Whole = Field(default=128, ge=8, le=65_536)
+    heads: Whole = Field(default=4, ge=1, le=512)
+    kv_heads: Whole = Field(default=2, ge=1, le=512)
     # width of the SwiGLU's inner layer; absent: 8/3 of hidden, rounded up to 32
-    mlp: int | None = Field(default=None, ge=8, le=1_048_576)
-    vocabulary: int = Field(default=1024, ge=257, le=1_000_000)
+    mlp: Whole | None = Field(default=None, ge=8, le=1_048_576)
+    vocabulary: Whole = Field(default=1024, ge=257, le=1_000_000)
     # longest sequence, in tokens
-    context: int = Field(default=256, ge=8, le=1_000_000)
-    tied_head: bool = True
+    context: Whole = Field(default=256, ge=8, le=1_000_000)
+    tied_head: Annotated[bool, Strict()] = True
 
     @model_validator(mode="after")
-    def _divides(self) -> "ModelShape":
+    def _divides(self) -> Self:
         if self.heads % self.kv_heads:
-            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads")
+            raise misfit("heads", self.heads, f"a multiple of kv_heads ({self.kv_heads})")
+        # rotary embedding turns pairs of a head's channels
         if self.hidden % (2 * self.heads):
-            raise ValueError(f"hidden ({self.hidden}) must be a multiple of 2 * heads")
+            raise misfit("hidden", self.hidden, f"a multiple of twice the heads ({self.heads})")
         return self
 
 
@@ -130,32 +166,36 @@ class Train(_Job):
     # exactly one of the two
     text: Text | None = None
     # a file or folder under the cluster's data folder
-    path: str | None = Field(default=None, min_length=1, max_length=4096)
+    path: String | None = Field(default=None, min_length=1, max_length=4096)
     shape: ModelShape = ModelShape()
-    steps: int = Field(default=200, ge=1, le=100_000_000)
+    steps: Whole = Field(default=200, ge=1, le=100_000_000)
     # sequences an optimiser step, split in `accumulate` parts
-    batch: int = Field(default=16, ge=1, le=65_536)
-    accumulate: int = Field(default=1, ge=1, le=4096)
+    batch: Whole = Field(default=16, ge=1, le=65_536)
+    accumulate: Whole = Field(default=1, ge=1, le=4096)
     # tokens a training sequence; absent: the model's context
-    sequence: int | None = Field(default=None, ge=8)
-    learning_rate: float = Field(default=2e-3, gt=0, le=1)
-    warmup_steps: int = Field(default=20, ge=0)
-    weight_decay: float = Field(default=0.1, ge=0, le=1)
-    clip_norm: float = Field(default=1.0, gt=0)
+    sequence: Whole | None = Field(default=None, ge=8, le=1_000_000)
+    learning_rate: Number = Field(default=2e-3, gt=0, le=1)
+    warmup_steps: Whole = Field(default=20, ge=0, le=100_000_000)
+    weight_decay: Number = Field(default=0.1, ge=0, le=1)
+    clip_norm: Number = Field(default=1.0, gt=0, le=1_000_000)
     # share of the text kept aside to measure the loss on
-    held_out: float = Field(default=0.1, gt=0, lt=1)
+    held_out: Number = Field(default=0.1, gt=0, lt=1)
     # seconds a slice: the longest others wait for this slot
-    slice_s: float = Field(default=5.0, ge=0.1, le=3600)
+    slice_s: Number = Field(default=5.0, ge=0.1, le=3600)
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "Train":
-        if (self.text is None) == (self.path is None):
-            raise ValueError("give exactly one of text and path")
-        if self.text is not None:
-            _bounded_text(self.text)
+    def check_fit(self) -> None:
+        one = "exactly one of text and path"
+        if self.text is None and self.path is None:
+            raise InvalidJob(f"text is missing: allowed is {one}", field="text", allowed=one)
+        if self.text is not None and self.path is not None:
+            raise InvalidJob.of("path", self.path, f"{one}; text is given too")
+        _check_size("text", self.text)
+        if self.path is not None and "\0" in self.path:
+            raise InvalidJob.of("path", self.path, "a file name without zero bytes")
         if self.batch % self.accumulate:
-            raise ValueError(f"batch ({self.batch}) must be a multiple of accumulate")
-        return self
+            raise InvalidJob.of(
+                "batch", self.batch, f"a multiple of accumulate ({self.accumulate})"
+            )
 
 
 Job = Annotated[Generate | Score | Train, Field(discriminator="kind")]
@@ -164,7 +204,6 @@ KINDS: dict[str, type[Generate] | type[Score] | type[Train]] = {
     "score": Score,
     "train": Train,
 }
-_ADAPTER: TypeAdapter[Generate | Score | Train] = TypeAdapter(Job)
 
 
 def parse_job(data: object) -> Generate | Score | Train:
@@ -175,33 +214,13 @@ def parse_job(data: object) -> Generate | Score | Train:
     """
     if not isinstance(data, dict):
         raise InvalidJob.of("job", data, "an object such as {'kind': 'generate', …}")
-    if data.get("kind") not in KINDS:
-        raise InvalidJob.of("kind", data.get("kind"), " or ".join(KINDS))
-    try:
-        return _ADAPTER.validate_python(data)
-    except ValidationError as error:
-        raise _first_fault(error, KINDS[data["kind"]]) from None
-
-
-def _first_fault(error: ValidationError, model: type[BaseModel]) -> InvalidJob:
-    fault = error.errors(include_url=False)[0]
-    # the union puts the kind in front of every location
-    path = [str(part) for part in fault["loc"] if part not in KINDS]
-    field = ".".join(path) or "job"
-    if fault["type"] == "extra_forbidden":
-        return InvalidJob.of(field, fault["input"], f"no such field{_nearest(path[-1], model)}")
-    if not path and isinstance(fault["input"], dict):
-        return InvalidJob(fault["msg"].removeprefix("Value error, "), field=field)
-    allowed = fault["msg"].removeprefix("Value error, ")
-    return InvalidJob.of(field, fault["input"], allowed[0].lower() + allowed[1:])
-
-
-def _nearest(name: str, model: type[BaseModel]) -> str:
-    known = [info.alias or key for key, info in model.model_fields.items()]
-    if "shape" in known:
-        known += list(ModelShape.model_fields)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+    if "kind" not in data:
+        kinds = " or ".join(KINDS)
+        raise InvalidJob(f"kind is missing: allowed is {kinds}", field="kind", allowed=kinds)
+    kind = data["kind"]
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidJob.of("kind", kind, " or ".join(KINDS))
+    return KINDS[kind].model_validate(data)
 
 
 def to_wire(job: Generate | Score | Train) -> dict[str, Any]:
