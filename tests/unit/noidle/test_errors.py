@@ -18,6 +18,7 @@ from noidle.errors import InvalidJob, JobFailed, NoidleError, printable, shorten
         ("\ud800", "'\\ud800'"),
         (10**5000, "a number of thousands of digits"),
     ],
+    ids=lambda part: shorten(part, 20),
 )
 def test_a_value_is_shown_in_at_most_eighty_characters(value, shown):
     assert shorten(value) == shown
