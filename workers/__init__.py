@@ -1,1 +1,2 @@
-"""Celery processes: routers that host the pump, pools that hold an engine. Knows nothing of tensors."""
+"""The cluster's processes: pools that lend slots to jobs, and routers that choose among pools.
+Knows Celery, Redis and engine processes; nothing of tensors or of how metrics are read."""
