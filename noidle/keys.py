@@ -38,6 +38,12 @@ def held(job_class: str, requirement: str) -> str:
 
 HELD_SETS = f"{PREFIX}held"
 """Set: the names `class:requirement` of the held sets that are not empty."""
+ALIVE = f"{PREFIX}alive"
+"""Sorted set: every job that has not ended, by acceptance. Bound: the held limit, and the slots."""
+EXPIRES = f"{PREFIX}expires"
+"""Sorted set: jobs not started yet, by the Redis time (ms) at which they expire."""
+ENDED = f"{PREFIX}ended"
+"""List: the ids that ended last, newest first. Bound: 1000 entries."""
 LEASES = f"{PREFIX}leases"
 """Sorted set: job id to the Redis time (ms) at which its lease ends."""
 POOLS = f"{PREFIX}pools"
@@ -52,8 +58,12 @@ FENCE = f"{PREFIX}fence"
 """Counter: grows each time the pump's role changes hands."""
 FULL = f"{PREFIX}full"
 """String: why acceptance is closed. Bound: 3 s, renewed by the pump."""
+REAPED = f"{PREFIX}reaped"
+"""Hash: when the reaper last passed, and in which run of the server."""
 AFTER = f"{PREFIX}after"
 """List: ended jobs whose Celery links, chains or chords are still to be sent."""
+AFTER_TAKEN = f"{PREFIX}after:taken"
+"""Sorted set: those of them that a router is sending, by the Redis time (ms) it took them."""
 
 
 def pool_leases(pool: str) -> str:
@@ -69,6 +79,16 @@ def pool_snapshot(pool: str) -> str:
 def pool_detail(pool: str) -> str:
     """String: PoolDetail as JSON. Bound: 3 s."""
     return f"{PREFIX}pool:{pool}:detail"
+
+
+def pool_mark(pool: str) -> str:
+    """String: what of the snapshot wakes the pump when it changes. Bound: 3 s."""
+    return f"{PREFIX}pool:{pool}:mark"
+
+
+def pool_shared(pool: str) -> str:
+    """String: the Redis time (ms) of the last claim beside another lease. Bound: a day."""
+    return f"{PREFIX}pool:{pool}:shared"
 
 
 def celery_result(job_id: str) -> str:

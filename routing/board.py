@@ -27,6 +27,8 @@ class Envelope:
     group_index: int | None = None
     root_id: str | None = None
     parent_id: str | None = None
+    # the message's delivery tag: a message that comes a second time is not a job sent again
+    delivery: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,8 @@ class Refusal:
     # stale: token used up, replaced or job ended; elsewhere: leased to another pool, which
     # keeps its lease; cancelled: ended before it started
     reason: str
+    # elsewhere: the pool that holds the lease, whose own queue the message belongs to
+    pool: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +163,13 @@ class PumpRole:
 
 
 class Board(Protocol):
-    """All times are Redis's clock. Every method is one script: it happens whole or not at all."""
+    """All times are Redis's clock. Every method is one script: it happens whole or not at all,
+    and may be called again after an error.
+
+    Every method raises ClusterUnavailable where Redis cannot be reached, after a few retries of
+    its own: a producer is told, routers and pools wait and call again. A `report` that raised is
+    sent again with the same list or with newer ones merged behind it.
+    """
 
     def now_ms(self) -> int: ...
 
@@ -188,6 +198,9 @@ class Board(Protocol):
     def wait_for_work(self, timeout_s: float) -> bool:
         """Blocks until somebody woke the pump or the time is over."""
 
+    def give_up_pump(self, role: PumpRole) -> None:
+        """Lets another router take the role at once, where this one ends in order."""
+
     def held(self, per_set: int) -> list[HeldJob]:
         """The first `per_set` of every held set; expired jobs are ended instead of shown."""
 
@@ -199,8 +212,9 @@ class Board(Protocol):
     def models(self) -> dict[str, ModelInfo]: ...
 
     def lease(self, role: PumpRole, leases: list[Lease]) -> list[bool]:
-        """Grants each lease whose job is still held and whose pool still has room, and pushes
-        its message. Queue messages of other Celery priorities are a producer's matter."""
+        """Grants each lease whose job is still held and whose pool is published, ready and still
+        has room, and pushes its message. Queue messages of other Celery priorities are a
+        producer's matter."""
 
     def note(self, decisions: list[Decision]) -> None:
         """Keeps why jobs wait, for `explain`; a repeat of the last one is not kept twice."""
@@ -212,6 +226,9 @@ class Board(Protocol):
 
     def fail(self, job_id: str, error: JobError) -> bool:
         """Ends a held job that cannot be placed."""
+
+    def guard_memory(self) -> str | None:
+        """Closes acceptance for 3 s where Redis uses over 80 % of its memory limit; says why."""
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         """The next ended job whose Celery links are to be sent; stays taken until `sent`."""
