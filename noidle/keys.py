@@ -94,3 +94,19 @@ def pool_shared(pool: str) -> str:
 def celery_result(job_id: str) -> str:
     """String, and the channel of the same name: Celery's own result entry."""
     return f"{CELERY_RESULT}{job_id}"
+
+
+TAKEN = f"{PREFIX}taken"
+"""Sorted set: lists of messages that routers took and have not noted yet, to the Redis time
+(ms) their router was last seen."""
+
+
+def taken(router: str) -> str:
+    """List: messages between a router's taking and noting them; its next life puts them back."""
+    return f"{PREFIX}taken:{router}"
+
+
+def unacked(worker: str) -> str:
+    """Hash of messages under way; with `:index` a sorted set, with `:mutex` a lock. Routers
+    share one, each pool has its own."""
+    return f"{PREFIX}unacked:{worker}"
