@@ -54,7 +54,7 @@ class Child:
         self._outgoing.put(None)
 
     def lines(self) -> Iterator[bytes]:
-        """Lines of its output until it ends.
+        """Lines of its output until it ends; what it was writing when it died is no line.
 
         Raises:
             ProtocolError: a line is too long.
@@ -63,7 +63,8 @@ class Child:
         while line := self._process.stdout.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
-            yield line
+            if line.endswith(b"\n"):
+                yield line
 
     def kill(self) -> None:
         """Ends it and whatever it started. Safe at any time, also long after its end."""
