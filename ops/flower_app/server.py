@@ -1,0 +1,84 @@
+"""Builds Flower's application and runs it until SIGTERM."""
+
+import logging
+import secrets
+import signal
+import sys
+from dataclasses import dataclass
+
+from celery import Celery
+from flower.app import Flower
+from flower.options import options
+from flower.urls import settings
+
+from noidle.errors import ConfigError
+from ops.flower_app.handlers import REPLACED
+from ops.valkey import LOOPBACK, port_is_free
+
+_LOG = logging.getLogger(__name__)
+
+USER = "noidle"
+PORT = 5555
+MAX_TASKS = 10_000
+_PURGE_AFTER_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowerOptions:
+    """The few dials; everything else has one right value here."""
+
+    password: str
+    port: int = PORT
+    address: str = LOOPBACK
+    # jobs kept in memory; Flower's own default takes gigabytes
+    max_tasks: int = MAX_TASKS
+
+
+def build(app: Celery, chosen: FlowerOptions) -> Flower:
+    """Flower for the cluster behind `app`, not yet listening.
+
+    Raises:
+        ConfigError: no password.
+    """
+    if not chosen.password:
+        raise ConfigError("Flower needs a password", variable="password", allowed="any text")
+    # Flower and Tornado keep options for the whole process
+    options.basic_auth = [f"{USER}:{chosen.password}"]
+    options.address = chosen.address
+    options.port = chosen.port
+    options.max_tasks = chosen.max_tasks
+    options.persistent = False
+    options.auto_refresh = True
+    options.purge_offline_workers = _PURGE_AFTER_S
+    options.cookie_secret = settings["cookie_secret"] = secrets.token_urlsafe(48)
+    flower = Flower(options=options, capp=app, **settings)
+    flower.add_handlers(r".*", list(REPLACED))
+    return flower
+
+
+def serve(app: Celery, chosen: FlowerOptions) -> None:
+    """Returns after SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    if not port_is_free(chosen.port, chosen.address):
+        raise ConfigError(
+            f"port {chosen.port} on {chosen.address} is taken; name another with --port",
+            variable="--port",
+            value=str(chosen.port),
+            allowed="a free port",
+        )
+    flower = build(app, chosen)
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    port = flower.start_http_server()
+    _LOG.info("Flower listens on http://%s:%s", chosen.address, port, extra={"event": "flower_up"})
+    try:
+        flower.start()
+    finally:
+        flower.stop()
+
+
+def _leave(*_: object) -> None:
+    sys.exit(0)
