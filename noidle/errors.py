@@ -3,6 +3,7 @@
 NoidleError
 ├── InvalidJob          a field of a job is wrong
 ├── ConfigError         a setting is wrong
+├── CheckpointError     a file of a model is missing, malformed or does not fit the rest
 ├── ClusterUnavailable  Redis or the cluster cannot be reached
 ├── Overloaded          the cluster takes no more jobs now
 ├── UnknownJob          no record of that id
@@ -50,6 +51,21 @@ class ConfigError(NoidleError):
         self.variable = variable
         self.value = value
         self.allowed = allowed
+
+
+class CheckpointError(NoidleError):
+    """A model's files cannot be used: `path` of the file, `part` (tensor or field) within it."""
+
+    def __init__(self, message: str, *, path: str = "", part: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.part = part
+
+    @classmethod
+    def of(cls, path: object, fault: str, part: str = "") -> "CheckpointError":
+        """Builds the message every refusal shares: file, tensor or field, what is wrong."""
+        where = f"{path}: {part}" if part else str(path)
+        return cls(f"{where}: {fault}", path=str(path), part=part)
 
 
 class ClusterUnavailable(NoidleError):

@@ -1,0 +1,41 @@
+"""Scaled dot-product attention in the three forms a decoder needs. Knows nothing of weights,
+caches or positions.
+
+Letters: B rows, T queries, S keys, H query heads, K key/value heads, G = H / K, D head size."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def attend_causal(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+    """Each token sees itself and those before it; grouped-query where K < H.
+
+    Returns (B, T, H, D).
+    """
+    out_BHTD = F.scaled_dot_product_attention(
+        q_BTHD.transpose(1, 2),
+        k_BTKD.transpose(1, 2),
+        v_BTKD.transpose(1, 2),
+        is_causal=q_BTHD.shape[1] > 1,
+        enable_gqa=q_BTHD.shape[2] != k_BTKD.shape[2],
+    )
+    return out_BHTD.transpose(1, 2)
+
+
+def attend_past(q_BTHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, seen_BTS: Tensor) -> Tensor:
+    """Each token sees the keys that `seen` (bool) allows it, at least one.
+
+    The queries that share a key head are laid along the query axis, so that keys and values
+    are read once and never repeated. Returns (B, T, H, D).
+    """
+    B, T, H, D = q_BTHD.shape
+    S, K = k_BSKD.shape[1:3]
+    G = H // K
+    q_BKGTD = q_BTHD.view(B, T, K, G, D).permute(0, 2, 3, 1, 4)
+    out_BKXD = F.scaled_dot_product_attention(
+        q_BKGTD.reshape(B, K, G * T, D),
+        k_BSKD.transpose(1, 2),
+        v_BSKD.transpose(1, 2),
+        attn_mask=seen_BTS[:, None, None].expand(B, 1, G, T, S).reshape(B, 1, G * T, S),
+    )
+    return out_BKXD.view(B, K, G, T, D).permute(0, 3, 1, 2, 4).reshape(B, T, H, D)

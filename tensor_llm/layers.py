@@ -1,0 +1,105 @@
+"""The parts of a decoder layer: norm, rotary embedding, grouped-query attention, SwiGLU.
+
+Knows nothing of how layers are stacked, sampled or stored.
+
+Letters: B rows, T tokens, H query heads, K key/value heads, D head size, E residual width,
+F inner width."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tensor_llm.attention import attend_causal, attend_past
+from tensor_llm.cache import Span
+from tensor_llm.config import ModelConfig
+
+
+class RMSNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich 2019), computed in float32."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.rms_norm(x.float(), (x.shape[-1],), self.weight.float(), self.epsilon)
+        return y.to(x.dtype)
+
+
+class Angles:
+    """Cosines and sines that turn queries and keys to their positions (RoPE, Su et al. 2021,
+    in its half-split form). Made once a call and shared by all layers."""
+
+    def __init__(self, position_BT: Tensor, config: ModelConfig) -> None:
+        exponent_D = torch.arange(0, config.head_size, 2, device=position_BT.device).float()
+        frequency_D = config.rope_theta ** (-exponent_D / config.head_size)
+        # float32 whatever the weights: bfloat16 cannot tell positions above 256 apart
+        angle_BT1D = (position_BT.float()[..., None] * frequency_D).unsqueeze(2)
+        self.cos_BT1D = torch.cat((angle_BT1D.cos(), angle_BT1D.cos()), dim=-1)
+        self.sin_BT1D = torch.cat((-angle_BT1D.sin(), angle_BT1D.sin()), dim=-1)
+
+    def turn(self, x_BTHD: Tensor) -> Tensor:
+        swapped_BTHD = torch.roll(x_BTHD, x_BTHD.shape[-1] // 2, dims=-1)
+        return (x_BTHD * self.cos_BT1D + swapped_BTHD * self.sin_BT1D).to(x_BTHD.dtype)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (Ainslie et al. 2023) with rotary positions, without biases."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = config.heads, config.kv_heads
+        self.head_size = config.head_size
+        query_width, kv_width = self.heads * self.head_size, self.kv_heads * self.head_size
+        self.query = nn.Linear(config.hidden, query_width, bias=False)
+        self.key = nn.Linear(config.hidden, kv_width, bias=False)
+        self.value = nn.Linear(config.hidden, kv_width, bias=False)
+        self.output = nn.Linear(query_width, config.hidden, bias=False)
+
+    def forward(self, x_BTE: Tensor, angles: Angles, layer: int, span: Span | None) -> Tensor:
+        B, T, _ = x_BTE.shape
+        q_BTHD = angles.turn(self.query(x_BTE).view(B, T, self.heads, self.head_size))
+        k_BTKD = angles.turn(self.key(x_BTE).view(B, T, self.kv_heads, self.head_size))
+        v_BTKD = self.value(x_BTE).view(B, T, self.kv_heads, self.head_size)
+        if span is None:
+            out_BTHD = attend_causal(q_BTHD, k_BTKD, v_BTKD)
+        else:
+            k_BSKD, v_BSKD = span.store(layer, k_BTKD, v_BTKD)
+            if span.seen_BTS is None:
+                out_BTHD = attend_causal(q_BTHD, k_BTKD, v_BTKD)
+            else:
+                out_BTHD = attend_past(q_BTHD, k_BSKD, v_BSKD, span.seen_BTS)
+        out_BTE: Tensor = self.output(out_BTHD.reshape(B, T, self.heads * self.head_size))
+        return out_BTE
+
+
+class SwiGLU(nn.Module):
+    """Gated MLP (Shazeer 2020)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.hidden, config.mlp, bias=False)
+        self.up = nn.Linear(config.hidden, config.mlp, bias=False)
+        self.down = nn.Linear(config.mlp, config.hidden, bias=False)
+
+    def forward(self, x_BTE: Tensor) -> Tensor:
+        y_BTF = F.silu(self.gate(x_BTE)) * self.up(x_BTE)
+        y_BTE: Tensor = self.down(y_BTF)
+        return y_BTE
+
+
+class Layer(nn.Module):
+    """Attention and MLP, each behind a norm and beside a residual path."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.hidden, config.norm_epsilon)
+        self.attention = Attention(config)
+        self.mlp_norm = RMSNorm(config.hidden, config.norm_epsilon)
+        self.mlp = SwiGLU(config)
+
+    def forward(self, x_BTE: Tensor, angles: Angles, layer: int, span: Span | None) -> Tensor:
+        x_BTE = x_BTE + self.attention(self.attention_norm(x_BTE), angles, layer, span)
+        y_BTE: Tensor = x_BTE + self.mlp(self.mlp_norm(x_BTE))
+        return y_BTE

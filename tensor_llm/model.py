@@ -1,0 +1,111 @@
+"""The decoder: tokens in, logits out.
+
+Owns the weights and the order of the steps, each of them public so that layers can lie on
+different devices. Knows nothing of sampling, text or files.
+
+Letters: B rows, T tokens, E residual width, V vocabulary."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tensor_llm.cache import KVCache, Span
+from tensor_llm.config import ModelConfig
+from tensor_llm.layers import Angles, Layer, RMSNorm
+from tensor_llm.shapes import check_shape
+
+
+class Decoder(nn.Module):
+    """Pre-norm transformer decoder.
+
+    `forward` is the uncached path (training, scoring). `prefill` reads a chunk of one row,
+    `decode` one token of each of several rows; both continue where the cache stands.
+    `embed`, `run_layers` and `head` are the same path in pieces; between them the caller moves
+    activations where the next piece lies. Callers of the pieces see to `torch.inference_mode`.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.hidden)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = RMSNorm(config.hidden, config.norm_epsilon)
+        self.output = nn.Linear(config.hidden, config.vocabulary, bias=False)
+        self.tie()
+
+    def tie(self) -> None:
+        """Makes the head read the embedding's weights, where the config says so."""
+        if self.config.tied_head:
+            self.output.weight = self.embedding.weight
+
+    def embed(self, token_BT: Tensor) -> Tensor:
+        """Token ids (int64) to (B, T, E)."""
+        check_shape("token_BT", token_BT, None, None)
+        x_BTE: Tensor = self.embedding(token_BT)
+        return x_BTE
+
+    def run_layers(
+        self, x_BTE: Tensor, *, start: int = 0, stop: int | None = None, span: Span | None = None
+    ) -> Tensor:
+        """The layers [start, stop), continuing `span`'s rows; without a span each row is a
+        whole sequence from its first token."""
+        check_shape("x_BTE", x_BTE, None, None, self.config.hidden)
+        if span is None:
+            position_BT = torch.arange(x_BTE.shape[1], device=x_BTE.device)[None]
+        else:
+            position_BT = span.position_BT
+            check_shape("x_BTE", x_BTE, *position_BT.shape, self.config.hidden)
+        angles = Angles(position_BT, self.config)
+        stop = self.config.layers if stop is None else stop
+        for index in range(start, stop):
+            x_BTE = self.layers[index](x_BTE, angles, index, span)
+        return x_BTE
+
+    def head(self, x_BTE: Tensor) -> Tensor:
+        """(B, T, E) to logits (B, T, V) in float32."""
+        check_shape("x_BTE", x_BTE, None, None, self.config.hidden)
+        logits_BTV: Tensor = self.output(self.norm(x_BTE))
+        return logits_BTV.float()
+
+    def forward(self, token_BT: Tensor) -> Tensor:
+        """Logits (B, T, V) of whole sequences, without a cache."""
+        return self.head(self.run_layers(self.embed(token_BT)))
+
+    @torch.inference_mode()
+    def prefill(self, token_T: Tensor, cache: KVCache, row: int) -> Tensor:
+        """Reads the next chunk of one row; returns logits (V) after its last token."""
+        check_shape("token_T", token_T, None)
+        span = cache.extend([row], len(token_T))
+        x_BTE = self.run_layers(self.embed(token_T[None]), span=span)
+        logits_BTV = self.head(x_BTE[:, -1:])
+        return logits_BTV[0, 0]
+
+    @torch.inference_mode()
+    def decode(self, token_B: Tensor, cache: KVCache, rows: Sequence[int]) -> Tensor:
+        """Reads one token of each row, whatever their lengths; returns logits (B, V)."""
+        check_shape("token_B", token_B, len(rows))
+        span = cache.extend(rows, 1)
+        logits_BTV = self.head(self.run_layers(self.embed(token_B[:, None]), span=span))
+        return logits_BTV[:, 0]
+
+
+def new_decoder(config: ModelConfig, seed: int) -> Decoder:
+    """A decoder with random weights; the same seed gives the same weights."""
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    decoder.to_empty(device="cpu")
+    decoder.tie()
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    # each of the 2 * layers residual branches adds its share, so that depth keeps the scale
+    branch = 1 / math.sqrt(2 * config.layers)
+    with torch.no_grad():
+        for name, parameter in decoder.named_parameters():
+            if parameter.dim() == 1:
+                parameter.fill_(1.0)
+                continue
+            scale = branch if name.endswith(("attention.output.weight", "mlp.down.weight")) else 1
+            std = scale / math.sqrt(config.hidden)
+            parameter.normal_(0.0, std, generator=generator)
+    return decoder

@@ -1,0 +1,223 @@
+"""Where models lie: `DATA/models/NAME/REVISION/`, `DATA/models/NAME/current` naming the
+revision to use, `DATA/storage-id` naming the storage.
+
+Owns atomic writing, pruning and what can be known of a model without its weights. Knows nothing
+of tensors; needs no torch.
+
+Files of a revision: config.json, model.safetensors, tokenizer.json, checkpoint.json (step, type
+of the weights, bytes a token), and training.json with training.safetensors where training can
+go on."""
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from noidle.errors import CheckpointError
+from noidle.snapshot import ModelInfo
+from tensor_llm.config import ModelConfig
+
+WEIGHTS_FILE = "model.safetensors"
+CONFIG_FILE = "config.json"
+TOKENIZER_FILE = "tokenizer.json"
+CHECKPOINT_FILE = "checkpoint.json"
+LARGEST_JSON_BYTES = 1 << 20
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_REVISION = re.compile(r"step-(\d+)-")
+
+
+def revision_name(step: int, token8: str) -> str:
+    """How a revision is called: by the steps its weights have seen and the lease it was made
+    under, so that two attempts never write the same one."""
+    return f"step-{step:06d}-{token8}"
+
+
+class ModelStore:
+    """The models of one data folder, which several processes may share."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data = data_dir
+        self._models = data_dir / "models"
+
+    def storage_id(self) -> str:
+        """The identity of this folder; drawn the first time."""
+        path = self._data / "storage-id"
+        if not path.exists():
+            self._data.mkdir(parents=True, exist_ok=True)
+            draft = self._data / f".storage-id-{uuid.uuid4().hex}"
+            draft.write_text(uuid.uuid4().hex)
+            try:
+                # a link, not a rename: of two processes that draw at once, the first one counts
+                os.link(draft, path)
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        return path.read_text().strip()
+
+    def names(self) -> list[str]:
+        """Models that have a current revision."""
+        if not self._models.is_dir():
+            return []
+        found = (entry.name for entry in self._models.iterdir() if _SAFE.fullmatch(entry.name))
+        return sorted(name for name in found if self.current(name) is not None)
+
+    def current(self, name: str) -> str | None:
+        """The revision to use, or None where there is no such model."""
+        try:
+            revision = (self._folder(name) / "current").read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return revision if _SAFE.fullmatch(revision) else None
+
+    def revisions(self, name: str) -> list[str]:
+        """All complete revisions, oldest first."""
+        folder = self._folder(name)
+        if not folder.is_dir():
+            return []
+        found = [entry for entry in folder.iterdir() if _SAFE.fullmatch(entry.name)]
+        return [entry.name for entry in sorted(found, key=_age) if entry.is_dir()]
+
+    def directory(self, name: str, revision: str | None = None) -> Path:
+        """The folder of a revision, by default the current one.
+
+        Raises:
+            CheckpointError: there is no such model or revision.
+        """
+        wanted = revision or self.current(name)
+        if wanted is None:
+            known = ", ".join(self.names()) or "none yet"
+            raise CheckpointError.of(
+                self._folder(name), f"no model of this name; there are: {known}"
+            )
+        path = self._folder(name) / _safe("revision", wanted)
+        if not path.is_dir():
+            known = ", ".join(self.revisions(name)) or "none"
+            raise CheckpointError.of(path, f"no such revision; there are: {known}")
+        return path
+
+    def info(self, name: str, revision: str | None = None) -> ModelInfo:
+        """What the cluster should know of a model, read from its small files.
+
+        Raises:
+            CheckpointError: there is no such model, or a file of it is malformed.
+        """
+        path = self.directory(name, revision)
+        config = read_config(path)
+        about = read_json(path / CHECKPOINT_FILE)
+        try:
+            weight_bytes = (path / WEIGHTS_FILE).stat().st_size
+        except OSError as error:
+            raise CheckpointError.of(path / WEIGHTS_FILE, f"cannot be read: {error}") from None
+        return ModelInfo(
+            name=name,
+            revision=path.name,
+            storage=self.storage_id(),
+            context=config.context,
+            parameters=config.parameters,
+            weight_bytes=weight_bytes,
+            kv_bytes_per_token=config.kv_bytes_per_token(),
+            bytes_per_token=_number(about, "bytes_per_token", path / CHECKPOINT_FILE),
+        )
+
+    @contextmanager
+    def writing(self, name: str, revision: str) -> Iterator[Path]:
+        """A folder to write a revision in; it appears under its name, whole and on disk, when
+        the block ends without an error. An existing revision is left as it is."""
+        target = self._folder(name) / _safe("revision", revision)
+        draft = target.parent / f".{revision}-{uuid.uuid4().hex}"
+        draft.mkdir(parents=True)
+        try:
+            yield draft
+            for file in draft.iterdir():
+                _sync(file)
+            _sync(draft)
+            if not target.exists():
+                draft.rename(target)
+            _sync(target.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def set_current(self, name: str, revision: str) -> None:
+        """Makes a complete revision the one to use."""
+        folder = self.directory(name, revision).parent
+        draft = folder / f".current-{uuid.uuid4().hex}"
+        draft.write_text(revision + "\n")
+        _sync(draft)
+        draft.replace(folder / "current")
+        _sync(folder)
+
+    def prune(self, name: str, *, keep: int = 3, in_use: Collection[str] = ()) -> list[str]:
+        """Deletes all but the last `keep` revisions, the current one and those in use."""
+        spared = {self.current(name), *in_use}
+        doomed = [name_ for name_ in self.revisions(name)[:-keep] if name_ not in spared]
+        for revision in doomed:
+            shutil.rmtree(self._folder(name) / revision, ignore_errors=True)
+        return doomed
+
+    def _folder(self, name: str) -> Path:
+        return self._models / _safe("model", name)
+
+
+def read_config(directory: Path) -> ModelConfig:
+    """
+    Raises:
+        CheckpointError: config.json is missing or malformed.
+    """
+    path = directory / CONFIG_FILE
+    return ModelConfig.from_json(read_json(path), path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """
+    Raises:
+        CheckpointError: the file is missing, absurdly large, or not one JSON object.
+    """
+    try:
+        if path.stat().st_size > LARGEST_JSON_BYTES:
+            raise CheckpointError.of(path, f"allowed are {LARGEST_JSON_BYTES} bytes")
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError.of(path, f"cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError.of(path, f"is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise CheckpointError.of(path, "allowed is one JSON object")
+    return data
+
+
+def _number(data: dict[str, Any], field: str, path: Path) -> float:
+    value = data.get(field)
+    if type(value) not in (int, float) or not 0 < float(str(value)) < 1e6:
+        raise CheckpointError.of(path, f"{str(value)[:80]}: allowed is a number above 0", field)
+    return float(str(value))
+
+
+def _safe(what: str, name: str) -> str:
+    if not _SAFE.fullmatch(name):
+        raise CheckpointError.of(what, f"{name[:80]!r} cannot name a folder: {_SAFE.pattern}")
+    return name
+
+
+def _age(path: Path) -> tuple[int, int, str]:
+    """Steps first: two attempts may write out of order."""
+    match = _REVISION.match(path.name)
+    try:
+        written = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        written = 0
+    return (int(match[1]) if match else 0, written, path.name)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,109 @@
+"""A training job's model, tokenizer and trainer: begun afresh, begun on an existing model, or
+gone on with from a checkpoint.
+
+Knows nothing of slices, leases or where documents come from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from noidle.errors import CheckpointError
+from noidle.jobs import Train
+from noidle.snapshot import ModelInfo
+from tensor_llm.checkpoint import load_model, load_state, save_model
+from tensor_llm.config import ModelConfig
+from tensor_llm.data import Corpus, split_documents
+from tensor_llm.model import Decoder, new_decoder
+from tensor_llm.store import CHECKPOINT_FILE, ModelStore, read_json, revision_name
+from tensor_llm.tokenizer import Tokenizer
+from tensor_llm.train_state import TrainState
+from tensor_llm.training import Trainer, TrainPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRun:
+    """Keep it between slices: opening one reads and tokenises the text again."""
+
+    store: ModelStore
+    name: str
+    tokenizer: Tokenizer
+    trainer: Trainer
+    bytes_per_token: float
+
+    @classmethod
+    def open(
+        cls,
+        store: ModelStore,
+        job: Train,
+        documents: Sequence[str],
+        *,
+        seed: int,
+        revision: str | None = None,
+        device: torch.device | str = "cpu",
+        autocast: torch.dtype | None = None,
+    ) -> "TrainRun":
+        """Goes on from `revision`, a checkpoint of this very job; without one begins, on the
+        model's current revision where there is one, else on random weights by the job's shape.
+
+        Raises:
+            InvalidJob: the text is too short, or the sequence longer than the context.
+            CheckpointError: files are malformed, or the checkpoint is not this job's.
+        """
+        train, held = split_documents(documents, job.held_out)
+        model, tokenizer, base_step = _model(store, job, train, seed, revision)
+        state = _state(store, job.model, revision)
+        trainer = Trainer(
+            model.to(device),
+            Corpus.of(train, held, tokenizer),
+            TrainPlan.of_job(job, seed=seed, context=model.config.context),
+            base_step=base_step,
+            state=state,
+            autocast=autocast,
+        )
+        return cls(
+            store=store,
+            name=job.model,
+            tokenizer=tokenizer,
+            trainer=trainer,
+            bytes_per_token=tokenizer.bytes_per_token("".join(held)[:100_000]),
+        )
+
+    def save(self, token8: str, *, keep: int = 3) -> ModelInfo:
+        """Writes a checkpoint, makes it the model's current revision, deletes old ones."""
+        revision = revision_name(self.trainer.model_step, token8)
+        info = save_model(
+            self.store,
+            self.name,
+            revision,
+            model=self.trainer.model,
+            tokenizer=self.tokenizer,
+            step=self.trainer.model_step,
+            bytes_per_token=self.bytes_per_token,
+            state=self.trainer.state(),
+        )
+        self.store.set_current(self.name, revision)
+        self.store.prune(self.name, keep=keep)
+        return info
+
+
+def _model(
+    store: ModelStore, job: Train, train: Sequence[str], seed: int, revision: str | None
+) -> tuple[Decoder, Tokenizer, int]:
+    if revision or store.current(job.model):
+        loaded = load_model(store, job.model, revision)
+        about = read_json(store.directory(job.model, loaded.revision) / CHECKPOINT_FILE)
+        return loaded.model, loaded.tokenizer, int(about["step"])
+    tokenizer = Tokenizer.train(train, job.shape.vocabulary)
+    config = ModelConfig.of_shape(job.shape, vocabulary=tokenizer.vocabulary)
+    return new_decoder(config, seed), tokenizer, 0
+
+
+def _state(store: ModelStore, name: str, revision: str | None) -> TrainState | None:
+    if revision is None:
+        return None
+    state = load_state(store, name, revision)
+    if state is None:
+        folder = store.directory(name, revision)
+        raise CheckpointError.of(folder, "holds no training state to go on from")
+    return state
