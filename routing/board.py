@@ -116,6 +116,8 @@ class Claim:
     leased_ms: int
     # Redis time of the first token, where a former attempt emitted it
     first_token_ms: int | None
+    # Redis time of this claim
+    claimed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
