@@ -1,0 +1,212 @@
+"""Accepting and cancelling a job, as a producer does it. Owns what a fresh record holds; the
+client and the router's board call the same two functions. Knows nothing of pools or policy."""
+
+import hashlib
+import json
+import random
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+from redis.exceptions import OutOfMemoryError
+
+from noidle.connection import reachable
+from noidle.errors import InvalidJob, Overloaded
+from noidle.jobs import Generate, Score, Train, to_wire
+from noidle.script import Argument, Script
+
+HELD_LIMIT = 100_000
+"""Jobs that may wait at once; the next one is refused."""
+ORDER_BY_SERVICE = 0.0
+"""Order of a training job before its first slice: nobody has had less service."""
+PROGRESS_ENTRIES = 1_000
+"""Progress events kept on the stream of a training job."""
+_ACCEPT = Script("accept")
+_CANCEL = Script("cancel")
+_RANDOM = random.SystemRandom()
+AnyJob = Generate | Score | Train
+
+
+def accept(
+    client: redis.Redis,
+    job: AnyJob,
+    envelope: Mapping[str, Any] | None = None,
+    *,
+    held_limit: int = HELD_LIMIT,
+    rng: random.Random = _RANDOM,
+) -> bool:
+    """Records and holds the job; False if this id is there already. An id whose job ended
+    failed, cancelled or expired may be sent again.
+
+    `envelope` is what Celery put around the job: link, link_error, chain, chord, group,
+    parent_id, and the message's delivery tag.
+
+    Raises:
+        InvalidJob: the model is unknown or too short, or the id belongs to another job.
+        Overloaded: the cluster takes no more jobs now.
+        ClusterUnavailable: Redis does not answer.
+    """
+    around = envelope or {}
+    text = written(job)
+    fields = {"job": text, **_record(job, rng), **_surroundings(around)}
+    arguments: list[Argument] = [
+        job.id,
+        digest(text),
+        str(around.get("delivery") or uuid.uuid4().hex),
+        held_set(job),
+        held_limit,
+        job.model,
+        job.max_tokens if isinstance(job, Generate) else "",
+        "" if job.expires_s is None else job.expires_s * 1000,
+        _planned(job) if isinstance(job, Train) else "",
+        ORDER_BY_SERVICE if isinstance(job, Train) else "",
+    ]
+    for pair in fields.items():
+        arguments += pair
+    with reachable(client):
+        try:
+            answer = _ACCEPT(client, *arguments)
+        except OutOfMemoryError:
+            answer = ["full", "Redis is at its memory limit"]
+    return _understand(job, answer)
+
+
+def cancel(client: redis.Redis, job_id: str) -> bool:
+    """Ends a held or leased job at once, marks a running one; False if unknown or ended.
+
+    Raises:
+        ClusterUnavailable: Redis does not answer.
+    """
+    with reachable(client):
+        return bool(_CANCEL(client, job_id, uuid.uuid4().hex))
+
+
+def held_set(job: AnyJob, storage: str | None = None) -> str:
+    """`class:requirement`, the name of the held set: jobs of one set can run in the same pools.
+    The size is a power of two of estimated tokens, so that no oversize job hides a small one."""
+    engine = job.engine.value if job.engine else "*"
+    size = (prompt_bytes(job) // 3 + tokens_wanted(job)).bit_length()
+    return f"{job.job_class.value}:{job.kind}|{job.model}|{engine}|{storage or '*'}|{size}"
+
+
+def prompt_bytes(job: AnyJob) -> int:
+    """UTF-8 bytes of what the engine must read."""
+    text = job.prompt if isinstance(job, Generate) else job.text
+    return len(text.encode()) if text else 0
+
+
+def tokens_wanted(job: AnyJob) -> int:
+    """Tokens to generate; none for other kinds."""
+    return job.max_tokens if isinstance(job, Generate) else 0
+
+
+def goal(job: AnyJob) -> int | None:
+    """What progress counts towards: tokens or training steps."""
+    if isinstance(job, Train):
+        return job.steps
+    return tokens_wanted(job) or None
+
+
+def written(job: AnyJob) -> str:
+    """The job as the record holds it; equal jobs are written equally."""
+    return json.dumps(to_wire(job), sort_keys=True)
+
+
+def digest(text: str) -> str:
+    """Tells two jobs of one id apart, by how they are written."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def facts(job: AnyJob) -> dict[str, Any]:
+    """What the policy must know of the job and never changes."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "model": job.model,
+        "class": job.job_class.value,
+        "engine": job.engine.value if job.engine else None,
+        "label": job.label,
+        "prompt_bytes": prompt_bytes(job),
+        "max_tokens": tokens_wanted(job),
+    }
+
+
+def different(job: AnyJob) -> InvalidJob:
+    """The refusal of an id that belongs to another job."""
+    return InvalidJob.of("id", job.id, "a new id: a job with other content has this one")
+
+
+def unknown_model(job: AnyJob, known: list[str]) -> InvalidJob:
+    return InvalidJob.of("model", job.model, " or ".join(sorted(known)))
+
+
+def too_long(job: AnyJob, context: int) -> InvalidJob:
+    return InvalidJob.of(
+        "max_tokens", tokens_wanted(job), f"1 to {context}, the context of {job.model}"
+    )
+
+
+def crowded(held: int) -> Overloaded:
+    return Overloaded(
+        f"{held} jobs are held already: send again when some have ended", retry_after_s=5.0
+    )
+
+
+def closed(why: str) -> Overloaded:
+    return Overloaded(f"no more jobs are accepted now: {why}", retry_after_s=3.0)
+
+
+def draw_seed(job: AnyJob, rng: random.Random) -> int:
+    """The job's own seed, or one that every JSON reader can hold exactly."""
+    return rng.getrandbits(53) if job.seed is None else job.seed
+
+
+def _record(job: AnyJob, rng: random.Random) -> dict[str, str | int]:
+    fields: dict[str, str | int] = {
+        "facts": json.dumps(facts(job)),
+        "kind": job.kind,
+        "class": job.job_class.value,
+        "seed": str(draw_seed(job, rng)),
+        "keep": job.keep_s,
+        # one entry a token at most, and the end
+        "stream_max": max(PROGRESS_ENTRIES, tokens_wanted(job) + 64),
+    }
+    target = goal(job)
+    return fields if target is None else {**fields, "goal": target}
+
+
+def _surroundings(around: Mapping[str, Any]) -> dict[str, str]:
+    told = {key: value for key, value in around.items() if value}
+    fields = {"envelope": json.dumps(told)} if told else {}
+    if any(told.get(part) for part in ("link", "link_error", "chain", "chord")):
+        fields["after"] = "1"
+    if told.get("group"):
+        fields["group"] = str(told["group"])
+    if told.get("parent_id"):
+        fields["parent"] = str(told["parent_id"])
+    return fields
+
+
+def _planned(job: Train) -> str:
+    """The model as it is known before its first checkpoint; `planned` names who creates it."""
+    return json.dumps({"name": job.model, "context": job.shape.context, "planned": job.id})
+
+
+def _understand(job: AnyJob, answer: list[str]) -> bool:
+    match answer:
+        case ["accepted"]:
+            return True
+        case ["known"]:
+            return False
+        case ["different"]:
+            raise different(job)
+        case ["full", why]:
+            raise closed(why)
+        case ["crowded", held]:
+            raise crowded(int(held))
+        case ["unknown_model", *known]:
+            raise unknown_model(job, known)
+        case ["context", context]:
+            raise too_long(job, int(float(context)))
+    raise AssertionError(f"accept.lua answered {answer}")
