@@ -32,12 +32,12 @@ def first_fault(error: ValidationError, model: type[BaseModel]) -> InvalidJob:
         field = _name((*fault["loc"], context["field"]))
         return InvalidJob.of(field, context["value"], context["allowed"])
     field = _name(fault["loc"]) or "job"
-    allowed = _allowed(_find(schema, fault["loc"]), schema)
+    wanted = allowed(_find(schema, fault["loc"]), schema)
     if fault["type"] == "missing":
-        return InvalidJob(f"{field} is missing: allowed is {allowed}", field=field, allowed=allowed)
+        return InvalidJob(f"{field} is missing: allowed is {wanted}", field=field, allowed=wanted)
     if fault["type"] == "string_unicode":
-        allowed = "text that can be written as UTF-8, without half of a surrogate pair"
-    return InvalidJob.of(field, fault["input"], allowed)
+        wanted = "text that can be written as UTF-8, without half of a surrogate pair"
+    return InvalidJob.of(field, fault["input"], wanted)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -50,13 +50,10 @@ def _unknown_field(fault: ErrorDetails, schema: dict[str, Any]) -> InvalidJob:
     *parents, name = fault["loc"]
     known = list(_find(schema, tuple(parents)).get("properties", {}))
     field = _name(fault["loc"])
-    allowed = nearest(str(name), known)
-    return InvalidJob(
-        f"{field} = {shorten(fault['input'])}: no such field; {allowed}",
-        field=field,
-        value=shorten(fault["input"]),
-        allowed=allowed,
-    )
+    value = shorten(fault["input"])
+    hint = nearest(str(name), known)
+    message = f"{field} = {value}: no such field; {hint}"
+    return InvalidJob(message, field=field, value=value, allowed=hint)
 
 
 def _name(location: Sequence[str | int]) -> str:
@@ -66,25 +63,27 @@ def _name(location: Sequence[str | int]) -> str:
 def _find(schema: dict[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
     found = schema
     for part in location:
-        found = _resolved(found, schema)
+        found = resolved(found, schema)
         found = (
             found.get("items", {}) if isinstance(part, int) else found["properties"].get(part, {})
         )
-    return _resolved(found, schema)
+    return resolved(found, schema)
 
 
-def _resolved(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def resolved(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Follows references, and takes what is not null of an optional field."""
     if "$ref" in part:
         definition: dict[str, Any] = schema["$defs"][part["$ref"].rsplit("/", 1)[1]]
         return definition
     for choice in part.get("anyOf", []):
         if choice.get("type") != "null":
-            return _resolved(choice, schema)
+            return resolved(choice, schema)
     return part
 
 
-def _allowed(part: dict[str, Any], schema: dict[str, Any]) -> str:
+def allowed(part: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What a part of a model's JSON schema takes, in words."""
+    part = resolved(part, schema)
     if "enum" in part:
         return " or ".join(part["enum"])
     # only types whose pattern says nothing to people carry a description
@@ -98,7 +97,7 @@ def _allowed(part: dict[str, Any], schema: dict[str, Any]) -> str:
         case "string":
             return f"text{_length(part, 'character', 'characters')}"
         case "array":
-            item = _allowed(_resolved(part["items"], schema), schema)
+            item = allowed(part["items"], schema)
             return f"a list{_length(part, 'entry', 'entries')}, each {item}"
         case "boolean":
             return "true or false"

@@ -1,0 +1,119 @@
+"""The flags of `noidle submit`, one for each field of the job models, and the job they make.
+Owns the way from arguments and files to JSON data; what is right is for noidle.jobs to say."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from noidle.errors import InvalidJob
+from noidle.fault import allowed, resolved
+from noidle.jobs import KINDS
+
+# the field that holds the text, which is an argument of its own
+TEXT_FIELD = {"generate": "prompt", "score": "text", "train": "text"}
+
+
+def add_job_flags(parser: argparse.ArgumentParser, kind: str) -> None:
+    """A flag for each field of `kind`, those of nested objects among them."""
+    field = TEXT_FIELD[kind]
+    if kind != "train":
+        parser.add_argument(field, nargs="?", help="the text; - or nothing reads standard input")
+    parser.add_argument("--file", metavar="FILE", help=f"read the {field} from a file of UTF-8")
+    schema = KINDS[kind].model_json_schema()
+    _add_fields(parser, schema, schema, prefix="", without=("kind", field))
+
+
+def job_from_flags(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
+    """The job as JSON data: only what was given, the rest is left to its default.
+
+    Raises:
+        InvalidJob: the file or standard input is no UTF-8, or cannot be read.
+    """
+    job: dict[str, Any] = {"kind": kind}
+    for name, value in vars(flags).items():
+        # argparse leaves what is no field of the job under names of its own
+        if not name.startswith("job.") or value is None:
+            continue
+        target, (*parents, last) = job, name.removeprefix("job.").split(".")
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[last] = value
+    text = _text(flags, TEXT_FIELD[kind], wanted=kind != "train")
+    return job if text is None else {**job, TEXT_FIELD[kind]: text}
+
+
+def read_text(path: str, field: str) -> str:
+    """A local file as text; - is standard input."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InvalidJob(f"{field}: cannot read {path!r}: {error}", field=field) from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        where = f"text in UTF-8; byte {error.start} of {path!r} is none"
+        raise InvalidJob.of(field, data[error.start : error.end], where) from None
+
+
+def _text(flags: argparse.Namespace, field: str, *, wanted: bool) -> str | None:
+    given: str | None = getattr(flags, field, None)
+    if given is not None and given != "-":
+        return given
+    if flags.file is not None:
+        return read_text(flags.file, field)
+    if given == "-" or (wanted and not sys.stdin.isatty()):
+        return read_text("-", field)
+    return None
+
+
+def _add_fields(
+    parser: argparse.ArgumentParser,
+    part: dict[str, Any],
+    schema: dict[str, Any],
+    *,
+    prefix: str,
+    without: tuple[str, ...] = (),
+) -> None:
+    for name, field in part["properties"].items():
+        inner = resolved(field, schema)
+        if name in without:
+            continue
+        if inner.get("type") == "object":
+            _add_fields(parser, inner, schema, prefix=f"{prefix}{name}.")
+            continue
+        default = field.get("default")
+        words = allowed(field, schema) + (f" (default {default})" if default is not None else "")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=f"job.{prefix}{name}",
+            # a percent sign would be read as a place in argparse's template
+            help=words.replace("%", "%%"),
+            **_reading(inner),
+        )
+
+
+def _reading(field: dict[str, Any]) -> dict[str, Any]:
+    match field.get("type"):
+        case "boolean":
+            return {"action": argparse.BooleanOptionalAction}
+        case "array":
+            return {"action": "append", "metavar": "TEXT"}
+        case "integer":
+            return {"type": _or_text(int), "metavar": "N"}
+        case "number":
+            return {"type": _or_text(float), "metavar": "X"}
+    return {"metavar": "NAME" if "pattern" in field or "enum" in field else "TEXT"}
+
+
+def _or_text(number: Callable[[str], float]) -> Callable[[str], float | str]:
+    """Keeps what is no number as it is: the job's validation refuses it in better words."""
+
+    def read(text: str) -> float | str:
+        try:
+            return number(text)
+        except ValueError:
+            return text
+
+    return read
