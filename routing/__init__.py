@@ -1,1 +1,2 @@
-"""Decides which pool runs which job, from the job board and what pools publish. Knows nothing of Celery workers, engines or tensors."""
+"""Decides which pool runs which job, from the job board and what pools publish.
+Knows nothing of Celery workers, engines or tensors."""
