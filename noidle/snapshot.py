@@ -37,6 +37,8 @@ class ModelInfo(_Wire):
     revision: str | None = None
     # identity of the storage that holds it; absent: built into the engine program
     storage: str | None = None
+    # the training job that is to write its first checkpoint; absent once there is one
+    planned: str | None = None
     # tokens
     context: int | None = None
     parameters: int | None = None

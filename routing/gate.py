@@ -121,24 +121,18 @@ def _kind(job: HeldJob, pool: PoolSnapshot) -> Refused | None:
 
 
 def _files(job: HeldJob, pool: PoolSnapshot, model: ModelInfo) -> Refused | None:
+    reads = f"it reads {pool.storage or 'none'}"
     if job.storage is not None and job.storage != pool.storage:
-        return _lasting(
-            f"cannot read the job's checkpoint on storage {job.storage}, "
-            f"it reads {pool.storage or 'none'}"
-        )
+        return _lasting(f"cannot read the job's checkpoint on storage {job.storage}, {reads}")
     if model.name in pool.models:
         return None
-    if built_in(model):
-        # a model that training is about to create needs a place for its files, no more
-        if job.kind == "train" and pool.storage is not None:
+    if model.storage is not None:
+        if model.storage == pool.storage:
             return None
-        return _lasting(f"does not have model {model.name}")
-    if model.storage == pool.storage:
-        return None
-    return _lasting(
-        f"cannot read model {model.name} on storage {model.storage}, "
-        f"it reads {pool.storage or 'none'}"
-    )
+        return _lasting(f"cannot read model {model.name} on storage {model.storage}, {reads}")
+    if job.kind == "train":
+        return None if pool.storage else _lasting("has no storage for a model's checkpoints")
+    return None if model.planned else _lasting(f"does not have model {model.name}")
 
 
 def _weights(job: HeldJob, pool: PoolSnapshot, model: ModelInfo, room: Room) -> Refused | None:
@@ -172,4 +166,5 @@ def _pressure(job: HeldJob, pool: PoolSnapshot) -> Refused | None:
 def _revision(job: HeldJob, model: ModelInfo) -> Refused | None:
     if job.kind == "train" or built_in(model) or model.revision is not None:
         return None
-    return _passing(f"model {model.name} has no checkpoint yet; its training must write one")
+    training = f"; job {model.planned} is to write it" if model.planned else ""
+    return _passing(f"has no checkpoint of model {model.name} yet{training}")

@@ -74,7 +74,7 @@ def speed_of(pool: PoolSnapshot, model: ModelInfo) -> Speed:
 
 def built_in(model: ModelInfo) -> bool:
     """Part of the engine program: no files, no checkpoints, nothing to load."""
-    return model.storage is None
+    return model.storage is None and model.planned is None
 
 
 def _per_sequence(pool: PoolSnapshot, token_s: float) -> float:
