@@ -5,7 +5,7 @@ import hashlib
 import json
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
@@ -25,6 +25,7 @@ PROGRESS_ENTRIES = 1_000
 _ACCEPT = Script("accept")
 _CANCEL = Script("cancel")
 _RANDOM = random.SystemRandom()
+_MEMORY_FULL = "Redis is at its memory limit"
 AnyJob = Generate | Score | Train
 
 
@@ -47,29 +48,31 @@ def accept(
         Overloaded: the cluster takes no more jobs now.
         ClusterUnavailable: Redis does not answer.
     """
-    around = envelope or {}
-    text = written(job)
-    fields = {"job": text, **_record(job, rng), **_surroundings(around)}
-    arguments: list[Argument] = [
-        job.id,
-        digest(text),
-        str(around.get("delivery") or uuid.uuid4().hex),
-        held_set(job),
-        held_limit,
-        job.model,
-        job.max_tokens if isinstance(job, Generate) else "",
-        "" if job.expires_s is None else job.expires_s * 1000,
-        _planned(job) if isinstance(job, Train) else "",
-        ORDER_BY_SERVICE if isinstance(job, Train) else "",
-    ]
-    for pair in fields.items():
-        arguments += pair
+    arguments = _arguments(job, envelope or {}, held_limit, rng)
     with reachable(client):
         try:
             answer = _ACCEPT(client, *arguments)
         except OutOfMemoryError:
-            answer = ["full", "Redis is at its memory limit"]
+            answer = ["full", _MEMORY_FULL]
     return _understand(job, answer)
+
+
+def accept_many(
+    client: redis.Redis,
+    jobs: Sequence[tuple[AnyJob, random.Random]],
+    *,
+    held_limit: int = HELD_LIMIT,
+) -> list[bool | InvalidJob | Overloaded]:
+    """Like `accept` for many jobs in one round trip, each with the source of its seed; a refusal
+    takes the place of an answer.
+
+    Raises:
+        ClusterUnavailable: Redis does not answer.
+    """
+    calls = [_arguments(job, {}, held_limit, rng) for job, rng in jobs]
+    with reachable(client):
+        answers = _ACCEPT.many(client, calls)
+    return [_outcome(job, answer) for (job, _), answer in zip(jobs, answers, strict=True)]
 
 
 def cancel(client: redis.Redis, job_id: str) -> bool:
@@ -162,6 +165,28 @@ def draw_seed(job: AnyJob, rng: random.Random) -> int:
     return rng.getrandbits(53) if job.seed is None else job.seed
 
 
+def _arguments(
+    job: AnyJob, around: Mapping[str, Any], held_limit: int, rng: random.Random
+) -> list[Argument]:
+    text = written(job)
+    fields = {"job": text, **_record(job, rng), **_surroundings(around)}
+    arguments: list[Argument] = [
+        job.id,
+        digest(text),
+        str(around.get("delivery") or uuid.uuid4().hex),
+        held_set(job),
+        held_limit,
+        job.model,
+        job.max_tokens if isinstance(job, Generate) else "",
+        "" if job.expires_s is None else job.expires_s * 1000,
+        _planned(job) if isinstance(job, Train) else "",
+        ORDER_BY_SERVICE if isinstance(job, Train) else "",
+    ]
+    for pair in fields.items():
+        arguments += pair
+    return arguments
+
+
 def _record(job: AnyJob, rng: random.Random) -> dict[str, str | int]:
     fields: dict[str, str | int] = {
         "facts": json.dumps(facts(job)),
@@ -191,6 +216,15 @@ def _surroundings(around: Mapping[str, Any]) -> dict[str, str]:
 def _planned(job: Train) -> str:
     """The model as it is known before its first checkpoint; `planned` names who creates it."""
     return json.dumps({"name": job.model, "context": job.shape.context, "planned": job.id})
+
+
+def _outcome(job: AnyJob, answer: list[str] | OutOfMemoryError) -> bool | InvalidJob | Overloaded:
+    if isinstance(answer, OutOfMemoryError):
+        return closed(_MEMORY_FULL)
+    try:
+        return _understand(job, answer)
+    except (InvalidJob, Overloaded) as refusal:
+        return refusal
 
 
 def _understand(job: AnyJob, answer: list[str]) -> bool:

@@ -3,11 +3,12 @@ them by digest; knows nothing of what they do."""
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, OutOfMemoryError
 
 from noidle import keys
 
@@ -30,6 +31,22 @@ class Script:
             return client.evalsha(self.digest, 1, keys.PREFIX, *arguments)
         except NoScriptError:
             return client.eval(self.text, 1, keys.PREFIX, *arguments)
+
+    def many(
+        self, client: redis.Redis, calls: Sequence[Sequence[Argument]]
+    ) -> list[list[str] | OutOfMemoryError]:
+        """Runs it once for each list of arguments, in one round trip. What a full server refused
+        stands in place of its answer."""
+        with client.pipeline(transaction=False) as pipe:
+            # in the same trip: a server that restarts in between has forgotten it
+            pipe.script_load(self.text)
+            for arguments in calls:
+                pipe.evalsha(self.digest, 1, keys.PREFIX, *arguments)
+            _, *answers = pipe.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, OutOfMemoryError):
+                raise answer
+        return answers
 
 
 def _joined(name: str, folder: Path) -> str:
