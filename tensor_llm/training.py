@@ -7,7 +7,9 @@ Letters: B sequences of a batch, T tokens of a sequence."""
 
 import dataclasses
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,10 @@ from noidle.results import TrainReport
 from tensor_llm.data import Corpus
 from tensor_llm.model import Decoder
 from tensor_llm.train_state import STATE_FILE, TrainState
+
+Result = TypeVar("Result")
+Parts = Generator[None, None, Result]
+"""Work that pauses between its parts and returns its result at the end."""
 
 # AdamW (Loshchilov and Hutter 2019)
 _BETAS = (0.9, 0.95)
@@ -131,12 +137,17 @@ class Trainer:
         Raises:
             InvalidJob: the loss is no longer a number.
         """
+        return _whole(self.step_parts())
+
+    def step_parts(self) -> Parts[float]:
+        """The same in parts of one forward and backward pass each, so that the caller may do
+        other work between; left unfinished, nothing has changed."""
         assert not self.done
         if self._loss_before is None:
-            self._loss_before = self.evaluate()
+            self._loss_before = yield from self.evaluate_parts()
         for group in self._optimizer.param_groups:
             group["lr"] = self.plan.learning_rate_at(self._step)
-        loss = self._gradients()
+        loss = yield from self._gradients()
         if not math.isfinite(loss):
             fault = f"lower: at step {self._step + 1} the loss was {loss}"
             raise InvalidJob.of("learning_rate", self.plan.learning_rate, fault)
@@ -145,21 +156,28 @@ class Trainer:
         self._step, self._loss = self._step + 1, loss
         return loss
 
-    @torch.no_grad()
     def evaluate(self) -> float:
         """Mean nats a token over the held-out text."""
-        self.model.eval()
+        return _whole(self.evaluate_parts())
+
+    def evaluate_parts(self) -> Parts[float]:
+        """The same in parts of one forward pass each."""
         total = torch.zeros((), device=self._device)
         count = 0
         for input_BT, target_BT in self._held_out_batches():
-            total += self._loss_of(input_BT, target_BT) * target_BT.numel()
+            with torch.no_grad():
+                total += self._loss_of(input_BT, target_BT) * target_BT.numel()
             count += target_BT.numel()
-        self.model.train()
+            yield
         return float(total) / count
 
     def report(self) -> TrainReport:
         """Where training stands; measures the held-out loss."""
-        held_out_loss = self.evaluate()
+        return _whole(self.report_parts())
+
+    def report_parts(self) -> Parts[TrainReport]:
+        """The same in parts of one forward pass each."""
+        held_out_loss = yield from self.evaluate_parts()
         return TrainReport(
             steps=self._step,
             train_loss=self._loss,
@@ -172,7 +190,9 @@ class Trainer:
     def state(self) -> TrainState:
         """What `Trainer(state=…)` needs to go on; shares memory with the optimiser."""
         moments = {
+            # before the first step the optimiser holds none yet
             name: self._optimizer.state[parameter]
+            or {moment: torch.zeros_like(parameter) for moment in ("exp_avg", "exp_avg_sq")}
             for name, parameter in self.model.named_parameters()
         }
         return TrainState(
@@ -200,7 +220,7 @@ class Trainer:
                 "exp_avg_sq": state.second[name].to(self._device, copy=True),
             }
 
-    def _gradients(self) -> float:
+    def _gradients(self) -> Parts[float]:
         self._optimizer.zero_grad(set_to_none=True)
         plan = self.plan
         input_BT, target_BT = self._corpus.batch(
@@ -214,6 +234,7 @@ class Trainer:
             loss = self._loss_of(part_BT, wanted_BT) / plan.accumulate
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             total += loss.detach()
+            yield
         return float(total)
 
     def _loss_of(self, input_BT: Tensor, target_BT: Tensor) -> Tensor:
@@ -251,3 +272,12 @@ def _optimizer(model: Decoder, plan: TrainPlan) -> torch.optim.AdamW:
         eps=_EPSILON,
         fused=True,
     )
+
+
+def _whole(parts: Parts[Result]) -> Result:
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
