@@ -169,7 +169,7 @@ def _arguments(
     job: AnyJob, around: Mapping[str, Any], held_limit: int, rng: random.Random
 ) -> list[Argument]:
     text = written(job)
-    fields = {"job": text, **_record(job, rng), **_surroundings(around)}
+    fields = {"job": text, **_record(job, rng), **surroundings(around)}
     arguments: list[Argument] = [
         job.id,
         digest(text),
@@ -201,7 +201,8 @@ def _record(job: AnyJob, rng: random.Random) -> dict[str, str | int]:
     return fields if target is None else {**fields, "goal": target}
 
 
-def _surroundings(around: Mapping[str, Any]) -> dict[str, str]:
+def surroundings(around: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a record that keep what Celery put around the job."""
     told = {key: value for key, value in around.items() if value}
     fields = {"envelope": json.dumps(told)} if told else {}
     if any(told.get(part) for part in ("link", "link_error", "chain", "chord")):

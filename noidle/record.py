@@ -29,6 +29,8 @@ STATUS_FIELDS = (
     "accepted",
     "why",
 )
+UNKNOWN = "unknown"
+"""Kind or model of a job that was refused before it said so."""
 FIRST = "0"
 """Before the first entry of every stream."""
 
@@ -83,9 +85,9 @@ def status_of(
     return JobStatus(
         id=job_id,
         state=state,
-        kind=fields["kind"],
-        model=fields["model"],
-        job_class=JobClass(fields["class"]),
+        kind=fields.get("kind", UNKNOWN),
+        model=fields.get("model", UNKNOWN),
+        job_class=JobClass(fields.get("class", JobClass.STANDARD)),
         pool=fields.get("pool"),
         attempt=int(fields.get("attempt", 0)),
         crashes=int(fields.get("crashes", 0)),

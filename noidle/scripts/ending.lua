@@ -18,6 +18,7 @@ local ENDING = {
 local ENDED_KEPT = 1000
 -- links wait for a router longer than a short-lived result does
 local AFTER_S = 86400
+local AFTER_KEPT = 100000
 
 -- days since 1970 to a calendar date, after H. Hinnant, "chrono-compatible low-level date
 -- algorithms", civil_from_days
@@ -103,16 +104,20 @@ local function end_record(id, record, state, result, entry)
   call('LPUSH', P .. 'ended', id)
   call('LTRIM', P .. 'ended', 0, ENDED_KEPT - 1)
   -- 5. the router goes on
-  if record.after then call('LPUSH', P .. 'after', id) end
+  if record.after then
+    call('LPUSH', P .. 'after', id)
+    call('LTRIM', P .. 'after', 0, AFTER_KEPT - 1)
+  end
   if record.after or call('EXISTS', P .. 'held') == 1 then wake() end
 end
 
 -- Ends a job that no engine gives a result for. `error` is a JobError as JSON, or nil.
 local function end_without_result(id, record, state, code, message, error)
   error = error or cjson.encode({ code = code, message = message })
-  local parts = { '{"id":', cjson.encode(id), ',"kind":', cjson.encode(record.kind),
-    ',"state":"', state, '","model":', cjson.encode(record.model), ',"attempt":',
+  local parts = { '{"id":', cjson.encode(id), ',"state":"', state, '","attempt":',
     record.attempt or '0', ',"times":', times(record, '{', tonumber(record.first)) }
+  if record.kind then parts[#parts + 1] = ',"kind":' .. cjson.encode(record.kind) end
+  if record.model then parts[#parts + 1] = ',"model":' .. cjson.encode(record.model) end
   if record.seed then parts[#parts + 1] = ',"seed":' .. record.seed end
   if record.pool then parts[#parts + 1] = ',"pool":' .. cjson.encode(record.pool) end
   if state == 'failed' then parts[#parts + 1] = ',"error":' .. error end

@@ -1,0 +1,62 @@
+#!lua flags=allow-oom
+-- The heads of the held sets, with all that the policy must know of them; ends what expired.
+--
+-- Below the prefix: held, held:SET, job:ID; of expired jobs all that ending.lua names.
+--
+-- ARGV: heads a set, heads a class, turn (which sets are shown where a class has more sets than
+--   heads), ms until an expired job that has a lease is looked at again.
+-- Answers: a JSON array of [facts, order, accepted, held since, tokens emitted, alone, storage]
+-- include base
+-- include ending
+local per_set, per_class, turn, later = unpack(ARGV)
+local EXPIRED_AT_ONCE = 200
+local CLASSES = { 'interactive', 'standard', 'batch', 'background' }
+
+-- 1. End what waited too long
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'expires', '-inf', ms(NOW), 'LIMIT', 0,
+    EXPIRED_AT_ONCE)) do
+  local record = read(id, ENDING)
+  if record.state == 'held' then
+    end_without_result(id, record, 'expired', 'expired', 'expired before it could start')
+  elseif record.state == 'leased' then
+    call('ZADD', P .. 'expires', ms(NOW + later), id)
+  else
+    call('ZREM', P .. 'expires', id)
+  end
+end
+
+-- 2. Sort the sets into classes
+local sets = {}
+for _, class in ipairs(CLASSES) do sets[class] = {} end
+for _, set in ipairs(call('SMEMBERS', P .. 'held')) do
+  local class = sets[string.match(set, '^(%a+):')]
+  if class then class[#class + 1] = set end
+end
+
+-- 3. Take heads, as many of every set of a class
+local heads = {}
+local function take(set, count)
+  local found = call('ZRANGE', P .. 'held:' .. set, 0, count - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local record = read(found[i], { 'facts', 'accepted', 'held_since', 'tokens', 'alone',
+      'storage' })
+    if record.facts then
+      heads[#heads + 1] = '[' .. table.concat({ record.facts, found[i + 1], record.accepted,
+        record.held_since, record.tokens or '0', record.alone or '0',
+        record.storage and cjson.encode(record.storage) or 'null' }, ',') .. ']'
+    else
+      unhold(found[i], set)
+    end
+  end
+end
+for _, class in ipairs(CLASSES) do
+  local names = sets[class]
+  table.sort(names)
+  local shown = math.min(#names, per_class)
+  local count = math.min(per_set, math.max(1, math.floor(per_class / math.max(1, #names))))
+  local first = shown < #names and turn * shown % #names or 0
+  for i = 0, shown - 1 do
+    take(names[(first + i) % #names + 1], count)
+  end
+end
+return '[' .. table.concat(heads, ',') .. ']'

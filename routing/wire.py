@@ -1,0 +1,173 @@
+"""How the board's records become arguments of its scripts, and answers become records. Owns the
+order of both; the scripts in routing/scripts say the same in their heads."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from noidle.jobs import EngineName, JobClass, parse_job
+from noidle.results import JobResult
+from noidle.script import Argument
+from noidle.snapshot import PoolSnapshot, PoolState, Pressure
+from routing.board import (
+    Checkpoint,
+    Claim,
+    Envelope,
+    HeldJob,
+    Lease,
+    PoolLoad,
+    PumpRole,
+    Refusal,
+    StepReport,
+    Verdict,
+)
+from routing.novelty import mark
+from routing.outcome import celery_outcome, failure
+
+Position = tuple[int, int]
+"""UTF-8 bytes and tokens that a run has on its stream."""
+
+VERDICTS = {"g": Verdict.GO_ON, "c": Verdict.CANCELLED, "l": Verdict.LOST}
+_BOARD_TIMES = frozenset({"held_ms", "total_ms", "ttft_ms"})
+
+
+def role_text(role: PumpRole) -> str:
+    return f"{role.fence} {role.router}"
+
+
+def lease_arguments(lease: Lease) -> list[Argument]:
+    return [
+        lease.job,
+        lease.pool,
+        lease.queue,
+        lease.token,
+        lease.message,
+        lease.kv_tokens,
+        lease.memory_bytes,
+        lease.slots,
+        "" if lease.kv_tokens_total is None else lease.kv_tokens_total,
+        "" if lease.memory_free_bytes is None else lease.memory_free_bytes,
+        int(lease.alone),
+        lease.decision.model_dump_json(exclude_none=True),
+        mark(lease.decision),
+    ]
+
+
+def report_arguments(report: StepReport, position: Position | None) -> list[Argument]:
+    return [
+        report.job,
+        report.token,
+        *(("", "") if position is None else position),
+        *_piece(report.text, report.tokens),
+        report.revision or "",
+        "" if report.step is None else report.step,
+        "" if report.goal is None else report.goal,
+        "" if report.loss is None else report.loss,
+        "" if report.tokens_per_s is None else report.tokens_per_s,
+    ]
+
+
+def position_behind(report: StepReport, position: Position) -> Position:
+    return position[0] + len(report.text.encode()), position[1] + len(report.tokens)
+
+
+def finish_arguments(token: str, result: JobResult, position: Position | None) -> list[Argument]:
+    """`position`: how much of the result's text the stream has, as far as is known."""
+    times = result.times.model_dump_json(exclude_none=True, exclude=set(_BOARD_TIMES))
+    status, value = celery_outcome(result)
+    return [
+        result.id,
+        token,
+        result.state.value,
+        result.model_dump_json(exclude_none=True, exclude={"times"})[:-1],
+        times[:-1],
+        status,
+        value,
+        *_length(result),
+        *_rest(result, position),
+        failure(result),
+    ]
+
+
+def _length(result: JobResult) -> tuple[Argument, Argument]:
+    if result.text is None:
+        return "", ""
+    return len(result.text.encode()), len(result.tokens or ())
+
+
+def _rest(result: JobResult, position: Position | None) -> list[Argument]:
+    if result.text is None or position is None:
+        return ["", "", *_piece("", ())]
+    # what was emitted ended with a whole character
+    text = result.text.encode()[position[0] :].decode(errors="ignore")
+    return [*position, *_piece(text, (result.tokens or ())[position[1] :])]
+
+
+def _piece(text: str, tokens: tuple[int, ...]) -> tuple[Argument, Argument, Argument]:
+    return text, len(tokens), f"[{','.join(map(str, tokens))}]"
+
+
+def snapshot_mark(snapshot: PoolSnapshot) -> str:
+    """What wakes the pump when it changes; `open` first where the pool takes leases."""
+    takes = snapshot.state is PoolState.READY and snapshot.pressure is not Pressure.HARD
+    parts = (
+        snapshot.state.value,
+        snapshot.pressure.value,
+        str(snapshot.slots),
+        snapshot.storage or "",
+        *snapshot.kinds,
+        *snapshot.models,
+    )
+    return f"{'open' if takes else 'shut'} {' '.join(parts)}"
+
+
+def to_held(entry: list[Any]) -> HeldJob:
+    facts, order, accepted, since, emitted, alone, storage = entry
+    return HeldJob(
+        id=facts["id"],
+        kind=facts["kind"],
+        model=facts["model"],
+        job_class=JobClass(facts["class"]),
+        engine=EngineName(facts["engine"]) if facts["engine"] else None,
+        label=facts["label"],
+        prompt_bytes=facts["prompt_bytes"],
+        max_tokens=max(0, facts["max_tokens"] - emitted),
+        storage=storage,
+        accepted_ms=int(accepted),
+        held_since_ms=int(since),
+        order=float(order),
+        alone=bool(alone),
+    )
+
+
+def to_loads(answer: str) -> dict[str, PoolLoad]:
+    return {
+        pool: PoolLoad(in_flight=count, kv_tokens=kv, memory_bytes=memory, alone=alone)
+        for pool, (count, kv, memory, alone) in json.loads(answer).items()
+    }
+
+
+def to_claim(answer: list[str]) -> Claim | Refusal:
+    if answer[0] != "claimed":
+        return Refusal(reason=answer[0], pool=answer[1] if len(answer) > 1 else None)
+    _, job, seed, attempt, text, tokens, revision, checkpoint = answer[:8]
+    accepted, held, leased, first, now = answer[8:]
+    return Claim(
+        job=parse_job(json.loads(job)),
+        seed=int(seed),
+        attempt=int(attempt),
+        text=text,
+        tokens=tuple(json.loads(tokens)),
+        revision=revision or None,
+        checkpoint=Checkpoint(**json.loads(checkpoint)) if checkpoint else None,
+        accepted_ms=int(float(accepted)),
+        held_ms=float(held),
+        leased_ms=int(float(leased)),
+        first_token_ms=int(float(first)) if first else None,
+        claimed_ms=int(float(now)),
+    )
+
+
+def to_envelope(fields: Mapping[str, Any]) -> Envelope:
+    known = Envelope.__dataclass_fields__
+    return Envelope(**{name: value for name, value in fields.items() if name in known})
