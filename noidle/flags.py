@@ -84,7 +84,8 @@ def _add_fields(
             _add_fields(parser, inner, schema, prefix=f"{prefix}{name}.")
             continue
         default = field.get("default")
-        words = allowed(field, schema) + (f" (default {default})" if default is not None else "")
+        known = "" if default in (None, []) else f" (default {default})"
+        words = allowed(field, schema) + known
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             dest=f"job.{prefix}{name}",
@@ -99,6 +100,7 @@ def _reading(field: dict[str, Any]) -> dict[str, Any]:
         case "boolean":
             return {"action": argparse.BooleanOptionalAction}
         case "array":
+            # given once for each entry
             return {"action": "append", "metavar": "TEXT"}
         case "integer":
             return {"type": _or_text(int), "metavar": "N"}
