@@ -110,3 +110,8 @@ def unacked(worker: str) -> str:
     """Hash of messages under way; with `:index` a sorted set, with `:mutex` a lock. Routers
     share one, each pool has its own."""
     return f"{PREFIX}unacked:{worker}"
+
+
+def revoked(job_id: str) -> str:
+    """String: the id was revoked before its job arrived. Bound: 60 s."""
+    return f"{PREFIX}revoked:{job_id}"
