@@ -29,28 +29,32 @@ def _run(job: HeldJob, lanes: Sequence[Lane], need: Need) -> tuple[list[Forecast
     """Jobs × pools pass through this loop: no calls on its usual way."""
     free, full = Cause.FREE, Cause.FULL
     background = job.job_class is JobClass.BACKGROUND
-    prompt, tokens, kv = need.prompt, job.max_tokens, need.kv_tokens
+    prompt, kv = need
+    tokens = job.max_tokens
     forecasts: list[Forecast] = []
     best = 0
     best_s = best_start_s = float("inf")
     for lane in lanes:
         look = lane.look
-        if (
-            look.free > (background and look.spare)
-            and kv <= look.kv_open
+        slots = look.free
+        if slots <= 0:
+            start_s, cause, batch = look.next_s, full, look.slots
+        elif (
+            kv <= look.kv_open
             and lane.load_bytes + kv * lane.kv_bytes <= look.memory_open
+            and not (background and slots <= look.spare)
         ):
             start_s, cause, batch = 0.0, free, look.busy + 1
-        elif look.free <= 0:
-            start_s, cause, batch = look.next_s, full, look.slots
         else:
             start_s, cause, batch = _narrow(job, lane, need)
-        work_s = prompt * lane.prefill_s + tokens * (lane.step_s + lane.sequence_s * batch)
-        if lane.loaded:
-            finish_s = (lane.ready_s if lane.ready_s > start_s else start_s) + work_s
-        else:
-            finish_s = start_s + lane.load_s + work_s
-        if finish_s < best_s or (finish_s == best_s and start_s < best_start_s):
+        ready_s = lane.ready_s
+        finish_s = (
+            (ready_s if ready_s > start_s else start_s)
+            + lane.load_s
+            + prompt * lane.prefill_s
+            + tokens * (lane.step_s + lane.sequence_s * batch)
+        )
+        if finish_s <= best_s and (finish_s < best_s or start_s < best_start_s):
             best, best_s, best_start_s = len(forecasts), finish_s, start_s
         forecasts.append((finish_s, start_s, cause, batch))
     return forecasts, best
@@ -121,4 +125,4 @@ def _work_s(job: HeldJob, lane: Lane, need: Need, batch: int) -> float:
 
 def ready_s(lane: Lane, start_s: float) -> float:
     """When a job that gets its slot at `start_s` finds its model in memory."""
-    return max(start_s, lane.ready_s) if lane.loaded else start_s + lane.load_s
+    return max(start_s, lane.ready_s) + lane.load_s

@@ -11,7 +11,7 @@ from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import HeldJob, PoolLoad
 from routing.cluster import Promise
 from routing.gate import Room, weights_of
-from routing.prediction import Speed, built_in, speed_of
+from routing.prediction import Speed, speed_of
 
 SPARE_FROM_SLOTS = 4
 """A pool of this many slots keeps one free of background work, so that urgent work starts at
@@ -129,7 +129,6 @@ class Lane:
         "kv_bytes",
         "load_bytes",
         "load_s",
-        "loaded",
         "look",
         "prefill_s",
         "ready_s",
@@ -148,23 +147,21 @@ class Lane:
         self.step_s = speed.step_s
         self.sequence_s = speed.step_s_per_sequence
         self.train_tokens_per_s = speed.train_tokens_per_s
-        self.load_s = speed.load_s
         bounded = pool.kv_tokens_total is not None or job.kind == "train"
         # where a pool bounds KV by tokens, it has allocated that memory already
         self.kv_bytes = 0 if bounded else model.kv_bytes_per_token or 0
         self.load_bytes = weights_of(job, pool, model)
-        ready = [one.ready_ms for one in promises if one.model == model.name]
-        # somebody waits for the same load already
-        self.loaded = model.name in pool.loaded or built_in(model) or bool(ready)
-        late_ms = 0 if model.name in pool.loaded else min(ready, default=0) - look.room.now_ms
-        self.ready_s = max(late_ms / 1000, 0.0)
-        if ready and job.kind != "train":
-            self.load_bytes = 0
+        # seconds a job adds for bringing the model into memory, and when that is under way
+        self.load_s = 0.0 if model.name in pool.loaded else speed.load_s
+        self.ready_s = 0.0
+        loading = [one.ready_ms for one in promises if one.model == model.name]
+        if loading and self.load_s:
+            self.will_load((min(loading) - look.room.now_ms) / 1000)
 
     def will_load(self, ready_s: float) -> None:
         """The first job on a model that is not loaded pays for all that come after it."""
-        if not self.loaded:
-            self.loaded, self.ready_s, self.load_bytes = True, ready_s, 0
+        if self.load_s:
+            self.load_s, self.ready_s, self.load_bytes = 0.0, max(ready_s, 0.0), 0
 
 
 def _ends_ms(promise: Promise) -> int:

@@ -2,8 +2,10 @@
 the words are made from them only for decisions that somebody may read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import HeldJob
@@ -37,9 +39,8 @@ Forecast = tuple[float, float, Cause, int]
 it would join. A plain tuple, since a look makes one for each job and pool."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What a job takes of a pool."""
+class Need(NamedTuple):
+    """What a job takes of a pool. A tuple, as Placement, since each look makes one a job."""
 
     # estimated tokens of the prompt
     prompt: int
@@ -56,6 +57,8 @@ class Scene:
     refused: Mapping[str, Refused]
     # the smallest whole KV cache among the lanes
     kv_least: float
+    # tokens of prompt and answer together
+    context: float
     # the fastest training among the lanes
     train_tokens_per_s: float
 
@@ -74,8 +77,7 @@ class Grant:
     ready_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(NamedTuple):
     """The decision. Without a scene: not looked at, since nothing is free and enough wait."""
 
     job: HeldJob
@@ -88,7 +90,7 @@ class Placement:
     # the lane of choice, for a lease or to wait for
     best: int | None = None
     # the pools that could not
-    refused: Mapping[str, Refused] = field(default_factory=dict)
+    refused: Mapping[str, Refused] = MappingProxyType({})
     # there for a lease
     grant: Grant | None = None
 

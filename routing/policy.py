@@ -3,6 +3,7 @@
 Owns the look at all jobs in their order and what each choice takes from the next; gate,
 forecast and order are its neighbours. Does no I/O, so that a simulation can replay it."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -70,29 +71,23 @@ class _Decider:
         if scene is None:
             scene = self.scenes[key] = self.scene(job)
         prompt = prompt_tokens(job.prompt_bytes, scene.model)
-        need = Need(prompt=prompt, kv_tokens=_kv_tokens(job, prompt, scene.model))
-        lanes, refused = _fitting(job, scene, need)
+        training = job.kind == "train"
+        need = Need(prompt, 0 if training else kv_tokens(prompt, job.max_tokens, scene.model))
+        lanes, refused = scene.lanes, scene.refused
+        if need.kv_tokens > scene.kv_least or job.max_tokens >= scene.context:
+            lanes, refused = _fitting(job, scene, need)
         if not lanes:
             lasting = all(one.lasting for one in refused.values())
             action = Action.UNPLACEABLE if lasting else Action.WAIT
-            return Placement(job=job, action=action, scene=scene, need=need, refused=refused)
+            return Placement(job, action, scene, need, refused=refused)
         forecasts, best = forecast(job, scene, lanes, need)
         grant = None
         if forecasts[best][2] is Cause.FREE:
             grant = self.grant(job, lanes[best], forecasts[best], need)
         else:
             _wait(job, lanes[best].look, forecasts[best], need)
-        return Placement(
-            job=job,
-            action=Action.LEASE if grant else Action.WAIT,
-            scene=scene,
-            need=need,
-            lanes=lanes,
-            forecasts=forecasts,
-            best=best,
-            refused=refused,
-            grant=grant,
-        )
+        action = Action.LEASE if grant else Action.WAIT
+        return Placement(job, action, scene, need, lanes, forecasts, best, refused, grant)
 
     def grant(self, job: HeldJob, lane: Lane, chosen: Forecast, need: Need) -> Grant:
         """Takes the slot; what comes after sees one less."""
@@ -130,6 +125,7 @@ class _Decider:
             lanes=lanes,
             refused=refused,
             kv_least=min((lane.look.kv_limit for lane in lanes), default=0),
+            context=model.context or math.inf,
             train_tokens_per_s=max((lane.train_tokens_per_s for lane in lanes), default=1),
         )
 
@@ -152,17 +148,11 @@ def _shared(cluster: Cluster) -> frozenset[EngineName]:
     return cluster.shared | {engine for engine, count in counts.items() if count > 1}
 
 
-def _kv_tokens(job: HeldJob, prompt: int, model: ModelInfo) -> int:
-    return 0 if job.kind == "train" else kv_tokens(prompt, job.max_tokens, model)
-
-
 def _fitting(
     job: HeldJob, scene: Scene, need: Need
 ) -> tuple[Sequence[Lane], Mapping[str, Refused]]:
-    """The lanes left once this job's own length is known; nearly always all of them."""
+    """The lanes left for a job that is too long for some of them."""
     long = too_long(job, scene.model)
-    if long is None and need.kv_tokens <= scene.kv_least:
-        return scene.lanes, scene.refused
     refused = dict(scene.refused)
     lanes = []
     for lane in scene.lanes:

@@ -5,7 +5,6 @@ A measured rate always wins. What was not measured is guessed from the model's s
 roofline: a decode step reads all weights once (bandwidth) and computes 2 FLOPs a parameter and
 sequence; prefill computes 2 FLOPs a parameter and token; training three times that."""
 
-import math
 from dataclasses import dataclass
 
 from noidle.jobs import EngineName
@@ -86,10 +85,10 @@ def _per_sequence(pool: PoolSnapshot, token_s: float) -> float:
 
 def prompt_tokens(prompt_bytes: int, model: ModelInfo) -> int:
     """The router holds no tokenizer; the model's mean bytes a token must do."""
-    return math.ceil(prompt_bytes / max(model.bytes_per_token, 0.25))
+    return int(prompt_bytes / max(model.bytes_per_token, 0.25)) + 1
 
 
 def kv_tokens(prompt: int, max_tokens: int, model: ModelInfo) -> int:
     """Room a run may need in the KV cache, at most the model's context."""
-    blocks = math.ceil((prompt + max_tokens) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS
+    blocks = -(-(prompt + max_tokens) // KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS
     return min(blocks, model.context) if model.context else blocks
