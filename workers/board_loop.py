@@ -1,0 +1,289 @@
+"""The one thread of a pool that tells the board what its engine did.
+
+Owns the order: everything the engine said since the last turn is merged, reported in one step,
+and then each run that is over is ended on the board. While Redis is away it keeps merging and
+tries again; what it keeps is bounded by the slots. Knows nothing of Celery or of snapshots."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from engines.exit import Exit
+from engines.process import EngineGone
+from engines.protocol import (
+    AnyEvent,
+    AnyOp,
+    Done,
+    Drop,
+    Dropped,
+    Failed,
+    ModelSeen,
+    RunStep,
+    Step,
+    Yield,
+)
+from noidle.errors import ClusterUnavailable
+from noidle.results import JobResult
+from noidle.snapshot import ModelInfo
+from routing.board import Board, Checkpoint, StepReport, Verdict
+from workers import ending
+from workers.ending import Place
+from workers.engine_view import EngineView
+from workers.runs import Ending, Outcome, Run, Runs
+
+LOG = logging.getLogger("noidle.pool")
+IDLE_S = 1.0
+RETRY_S = 0.1
+
+
+class Engine(Protocol):
+    """What the loop asks of the engine process."""
+
+    def send(self, op: AnyOp, generation: int | None = None) -> None: ...
+
+    def kill(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Back:
+    """The run goes back to the held jobs."""
+
+    crashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Every run is to go back, with its engine's last word if that comes in time."""
+
+    wait_s: float
+
+
+Departure = Done | Failed | Yield | Back
+
+
+class BoardLoop:
+    """`hear`, `died` and `leave` may be called from any thread and return at once."""
+
+    def __init__(
+        self,
+        board: Board,
+        engine: Engine,
+        runs: Runs,
+        view: EngineView,
+        *,
+        place: Callable[[], Place],
+        lease_s: float,
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._board = board
+        self._engine = engine
+        self._runs = runs
+        self._view = view
+        self._place = place
+        self._lease_s = lease_s
+        self._changed = changed
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[AnyEvent | Exit | Leave | None] = queue.SimpleQueue()
+        self._reports: dict[str, StepReport] = {}
+        self._departures: dict[str, Departure] = {}
+        self._models: dict[str, ModelInfo] = {}
+        self._away = False
+        self._thread = threading.Thread(target=self._run, name="board-loop", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns after one last turn."""
+        self._inbox.put(None)
+        self._thread.join()
+
+    def hear(self, event: AnyEvent) -> None:
+        self._inbox.put(event)
+
+    def died(self, end: Exit) -> None:
+        self._inbox.put(end)
+
+    def leave(self, wait_s: float) -> None:
+        self._inbox.put(Leave(wait_s=wait_s))
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            items = self._gather()
+            going = None not in items
+            try:
+                self._turn([item for item in items if item is not None])
+            except Exception:
+                # the thread that everything waits for: it says what went wrong and goes on
+                LOG.exception("a turn of the board loop failed", extra={"event": "turn_failed"})
+
+    def _gather(self) -> list[AnyEvent | Exit | Leave | None]:
+        waits = self._away or any(run.leave_at_s is not None for run in self._runs.all())
+        try:
+            items = [self._inbox.get(timeout=RETRY_S if waits else IDLE_S)]
+            while not self._inbox.empty():
+                items.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return []
+        return items
+
+    def _turn(self, items: list[AnyEvent | Exit | Leave]) -> None:
+        # 1. merge what was said
+        for item in items:
+            self._absorb(item)
+        # 2. find what was not
+        self._watch()
+        # 3. tell the board
+        try:
+            self._register()
+            self._report()
+            self._end()
+        except ClusterUnavailable as error:
+            if not self._away:
+                LOG.warning("%s; runs go on", error, extra={"event": "redis_away"})
+            self._away = True
+        else:
+            self._away = False
+
+    def _absorb(self, item: AnyEvent | Exit | Leave) -> None:
+        match item:
+            case Step():
+                for step in item.runs:
+                    self._moved(step)
+            case Done() | Failed() | Yield():
+                self._depart(item.run, item)
+            case Dropped():
+                self._depart(item.run, Back())
+            case Exit():
+                self._engine_died(item)
+            case Leave():
+                self._let_go(item.wait_s)
+            case ModelSeen():
+                self._models[item.model.name] = item.model
+        if not isinstance(item, Exit | Leave) and self._view.hear(item):
+            self._changed()
+
+    def _moved(self, step: RunStep) -> None:
+        run = self._runs.get(step.run)
+        if run is None:
+            return
+        run.moved_s = self._clock()
+        before = self._reports.get(step.run)
+        if before is None:
+            before = StepReport(job=run.job_id, token=run.token)
+        self._reports[step.run] = replace(
+            before,
+            text=before.text + step.text,
+            tokens=before.tokens + step.tokens,
+            revision=step.revision or before.revision,
+            step=before.step if step.step is None else step.step,
+            goal=before.goal if step.goal is None else step.goal,
+            loss=before.loss if step.loss is None else step.loss,
+            tokens_per_s=before.tokens_per_s if step.tokens_per_s is None else step.tokens_per_s,
+        )
+
+    def _depart(self, token: str, departure: Departure) -> None:
+        """The first word of an end counts."""
+        if self._runs.get(token) is not None:
+            self._departures.setdefault(token, departure)
+
+    def _engine_died(self, end: Exit) -> None:
+        self._view.down(end.reason, end.failures)
+        self._changed()
+        for run in self._runs.all():
+            if run.generation == end.generation:
+                self._depart(run.token, Back(crashed=not end.expected))
+
+    def _let_go(self, wait_s: float) -> None:
+        for run in self._runs.all():
+            run.leave_at_s = self._clock() + wait_s
+            self._drop(run)
+
+    def _watch(self) -> None:
+        now_s = self._clock()
+        for run in self._runs.all():
+            if run.token in self._departures:
+                continue
+            if run.leave_at_s is not None and now_s >= run.leave_at_s:
+                self._depart(run.token, Back())
+            elif now_s - run.moved_s > self._lease_s:
+                self._engine.kill(f"job {run.job_id} did not move for {self._lease_s:g} s")
+                return
+
+    def _register(self) -> None:
+        for name, model in list(self._models.items()):
+            self._board.register(model)
+            del self._models[name]
+
+    def _report(self) -> None:
+        # the board takes the last text from a result too, so a run that is done needs no report
+        for token, departure in self._departures.items():
+            if isinstance(departure, Done) and departure.result.text is not None:
+                self._reports.pop(token, None)
+        if not self._reports:
+            return
+        verdicts = self._board.report(self._place().pool, list(self._reports.values()))
+        for token, report in self._reports.items():
+            run = self._runs.get(token)
+            if run is not None:
+                self._obey(run, verdicts.get(report.job, Verdict.LOST))
+        self._reports.clear()
+
+    def _obey(self, run: Run, verdict: Verdict) -> None:
+        if verdict is Verdict.LOST:
+            self._drop(run)
+            self._departures.pop(run.token, None)
+            self._runs.end(run, Outcome(ending=Ending.LOST))
+        elif verdict is Verdict.CANCELLED and not run.cancelled:
+            run.cancelled = True
+            self._drop(run)
+
+    def _drop(self, run: Run) -> None:
+        # where the engine is gone, the run's end is on the way
+        with suppress(EngineGone):
+            self._engine.send(Drop(run=run.token), run.generation)
+
+    def _end(self) -> None:
+        for token, departure in list(self._departures.items()):
+            run = self._runs.get(token)
+            if run is not None:
+                self._runs.end(run, self._ended(run, departure))
+            del self._departures[token]
+
+    def _ended(self, run: Run, departure: Departure) -> Outcome:
+        claim, place = run.claim, self._place()
+        if run.cancelled:
+            return self._finish(run, ending.cancelled(claim, place))
+        match departure:
+            case Done():
+                return self._finish(run, ending.done(claim, place, departure.result))
+            case Failed():
+                return self._finish(run, ending.failed(claim, place, departure.error))
+            case Yield():
+                known = self._board.yield_slice(
+                    run.job_id,
+                    run.token,
+                    Checkpoint(
+                        name=departure.checkpoint.name,
+                        storage=departure.checkpoint.storage,
+                        step=departure.checkpoint.step,
+                    ),
+                    departure.model,
+                    departure.service_s,
+                )
+                return Outcome(ending=Ending.YIELDED if known else Ending.LOST)
+            case Back():
+                known = self._board.hand_back(run.job_id, run.token, crashed=departure.crashed)
+                return Outcome(ending=Ending.HANDED_BACK if known else Ending.LOST)
+
+    def _finish(self, run: Run, result: JobResult) -> Outcome:
+        if self._board.finish(run.job_id, run.token, result):
+            return Outcome(ending=Ending.ENDED, result=result)
+        return Outcome(ending=Ending.LOST)

@@ -1,0 +1,53 @@
+"""What a pool knows of its engine program, gathered from what it says.
+
+Owns the latest hello, rates, room and models. Written by the board loop, read by the reporter;
+knows nothing of runs."""
+
+from engines.protocol import AnyEvent, Hello, ModelSeen, RatesMeasured, Step
+from noidle.snapshot import Rates
+
+
+class EngineView:
+    """Each field is replaced whole, so a reader in another thread sees no half of it."""
+
+    def __init__(self) -> None:
+        self.hello: Hello | None = None
+        # why the engine is not up
+        self.why: str | None = "its engine starts"
+        # short lives in a row; their number says whether waiting helps
+        self.failures = 0
+        self.rates = Rates()
+        self.models: tuple[str, ...] = ()
+        self.loaded: tuple[str, ...] = ()
+        self.kv_tokens_free: int | None = None
+        self.batch: int | None = None
+
+    def hear(self, event: AnyEvent) -> bool:
+        """True if routers should be told at once."""
+        match event:
+            case Step():
+                return self._step(event)
+            case Hello():
+                self.hello, self.why = event, None
+                self.models = tuple(dict.fromkeys((*self.models, *event.models)))
+                self.kv_tokens_free = event.kv_tokens_total
+            case RatesMeasured():
+                self.rates = event.plain()
+            case ModelSeen() if event.model.name not in self.models:
+                self.models = (*self.models, event.model.name)
+            case _:
+                return False
+        return True
+
+    def down(self, why: str, failures: int) -> None:
+        """Its life ended; nothing is in its memory any more."""
+        self.hello, self.why, self.failures = None, why, failures
+        self.loaded, self.kv_tokens_free, self.batch = (), None, None
+
+    def _step(self, step: Step) -> bool:
+        self.kv_tokens_free = step.kv_tokens_free
+        self.batch = step.batch
+        if step.loaded == self.loaded:
+            return False
+        self.loaded = step.loaded
+        return True

@@ -1,0 +1,76 @@
+"""Celery's worker, run inside a process that is noidle's own.
+
+Owns what Celery's program does to a process and noidle does itself: signals, logging, titles.
+Knows nothing of pools or routers."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery
+from celery.apps.worker import Worker as CeleryWorker
+from celery.worker import state
+
+_QUIET = ("celery.app.trace", "celery.worker.strategy", "celery.redirected", "kombu")
+
+
+class Worker(CeleryWorker):  # type: ignore[misc]  # celery has no types
+    """Runs in the main thread until `end` is called."""
+
+    def __init__(
+        self,
+        app: Celery,
+        *,
+        name: str,
+        concurrency: int,
+        prefetch: int,
+        install_signals: Callable[[], None],
+    ) -> None:
+        self._install_signals = install_signals
+        # a line a job would cost as much as the job
+        for logger in _QUIET:
+            logging.getLogger(logger).setLevel(logging.WARNING)
+        super().__init__(
+            app=app,
+            hostname=name,
+            pool="threads",
+            concurrency=concurrency,
+            prefetch_multiplier=max(1, prefetch // concurrency),
+            without_mingle=True,
+            without_gossip=True,
+            quiet=True,
+            loglevel="INFO",
+        )
+
+    def setup_logging(self, _colorize: bool | None = None) -> bool:
+        return True
+
+    def set_process_status(self, info: str) -> None: ...
+
+    def install_platform_tweaks(self, _worker: Any) -> None:
+        self._install_signals()
+
+    def stop_consuming(self) -> None:
+        """From any thread: no message is taken from now on."""
+        consumer = self.consumer
+        if consumer is None or self.hub is None:
+            return
+        for queue in list(self.app.amqp.queues.consume_from):
+            self.hub.call_soon(_cancel, consumer, queue)
+
+    def end(self) -> None:
+        """From any thread: the worker leaves its loop, waits for its threads, and returns."""
+        state.should_stop = 0
+        if self.hub is not None:
+            self.hub.call_soon(_nothing)
+
+
+def _cancel(consumer: Any, queue: str) -> None:
+    # while no connection is there, nothing is consumed either; the queue must not come back
+    if consumer.task_consumer is None or consumer.connection is None:
+        consumer.app.amqp.queues.deselect(queue)
+    else:
+        consumer.cancel_task_queue(queue)
+
+
+def _nothing() -> None: ...
