@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import redis
+from redis.exceptions import RedisError
 
 from engines.environment import EngineEnvironment
 from engines.process import EngineProcess
@@ -19,6 +20,7 @@ from engines.storage import storage_id, stored_models
 from noidle.connection import connect
 from noidle.errors import ClusterUnavailable
 from noidle.jobs import EngineName
+from routing.message import lease_message
 from routing.redis_board import RedisBoard
 from workers.app import Role, make_app
 from workers.board_loop import BoardLoop
@@ -122,6 +124,7 @@ class Pool:
         sampler: Sampler,
         client: redis.Redis,
     ) -> None:
+        self._client = client
         self._name = name = plan.name
         self._closing = threading.Event()
         self._where = Place(
@@ -225,9 +228,13 @@ class Pool:
         )
 
     def _forward(self, job_id: str, kind: str, token: str, pool: str) -> None:
-        self._worker.app.send_task(
-            f"noidle.{kind}", kwargs={"lease": token}, task_id=job_id, queue=pool
+        message = lease_message(
+            job_id=job_id, kind=kind, token=token, queue=pool, origin=self._name
         )
+        try:
+            self._client.lpush(pool, message)
+        except RedisError as error:
+            LOG.warning("the lease of job %s in %s runs out by itself: %s", job_id, pool, error)
 
     def _announce(self, event: str, **fields: Any) -> None:
         dispatcher = self._worker.consumer.event_dispatcher

@@ -26,10 +26,9 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from noidle import keys
+from routing.message import LEASED_HEADER
 
 LOG = logging.getLogger("noidle.transport")
-LEASED_HEADER = "noidle_lease"
-"""Header of messages that a lease covers."""
 GONE_MS = 30_000
 """A router not seen this long is gone; others put its messages back."""
 _ADOPT = (Path(__file__).parent / "scripts" / "adopt.lua").read_text()
