@@ -53,6 +53,7 @@ class Child:
         self.spec = spec
         self.state = ChildState.ENDED
         self.restarts = 0
+        self.deaths = 0
         self.last_exit: str | None = None
         self.log = LogFile(log)
         self._folder = folder
@@ -60,6 +61,10 @@ class Child:
         self._started_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._due_s = 0.0
+
+    def age_s(self, now_s: float) -> float:
+        """Seconds since its last start."""
+        return now_s - self._started_s
 
     @property
     def pid(self) -> int | None:
@@ -123,6 +128,7 @@ class Child:
 
     def _note_end(self, now_s: float) -> None:
         self._clear_group()
+        self.deaths += 1
         self.last_exit = _in_words(self._exit_code())
         if now_s - self._started_s >= _SETTLED_S:
             self._pause_s = _FIRST_PAUSE_S

@@ -18,6 +18,7 @@ class FlowerAddress(BaseModel):
     url: str
     user: str
     password: str
+    password_file: str
 
 
 class ClusterFile(BaseModel):

@@ -43,6 +43,9 @@ class Supervisor:
     def pids(self) -> dict[str, int]:
         return {name: child.pid for name, child in self.children.items() if child.pid is not None}
 
+    def now_s(self) -> float:
+        return self._clock()
+
     def start(self, spec: ChildSpec) -> None:
         child = Child(spec, folder=self._folder, log=self._logs / f"{spec.name}.log")
         self.children[spec.name] = child

@@ -116,7 +116,7 @@ def _choose_port(former: Path, wanted: int | None) -> int:
 
 
 def _config(server: Valkey) -> str:
-    """Only directives that Redis 6.2 knows too."""
+    """Only directives that Redis 7.0 knows too."""
     folder = str(server.folder).replace("\\", "\\\\").replace('"', '\\"')
     lines = (
         f"bind {LOOPBACK}",

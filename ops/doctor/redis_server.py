@@ -16,7 +16,8 @@ from ops.doctor.check import Area, Check, failures
 
 _AREA = Area("redis")
 _TIMEOUT_S = 5.0
-_OLDEST = (6, 2)
+# scripts declare their flags in a first line that older servers cannot read
+_OLDEST = (7, 0)
 _PINGS = 7
 _SLOW_MS = 5.0
 _SKEW_S = 1.0
@@ -98,7 +99,7 @@ def _version(info: Info) -> Check:
     text = str(info.get("redis_version", "unknown"))
     parts = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
     if parts < _OLDEST:
-        remedy = "use Redis 6.2 or newer, or Valkey"
+        remedy = "use Redis 7.0 or newer, or Valkey"
         return _AREA.fail("version", f"Redis {text}", remedy)
     return _AREA.ok("version", f"Redis {text}")
 

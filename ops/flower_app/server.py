@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from celery import Celery
 from flower.app import Flower
 from flower.options import options
-from flower.urls import settings
+from flower.urls import settings as tornado_settings
 
 from noidle.errors import ConfigError
+from noidle.keys import ROUTE_QUEUE
+from ops.flower_app.address import FLOWER_PORT, FLOWER_USER, MAX_TASKS
 from ops.flower_app.handlers import REPLACED
 from ops.valkey import LOOPBACK, port_is_free
+from workers.app import Role, make_app
+from workers.settings import Settings
 
 _LOG = logging.getLogger(__name__)
 
-USER = "noidle"
-PORT = 5555
-MAX_TASKS = 10_000
+
 _PURGE_AFTER_S = 30
+# eight kinds of question at a time, and the event stream
+_CONNECTIONS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class FlowerOptions:
     """The few dials; everything else has one right value here."""
 
     password: str
-    port: int = PORT
+    port: int = FLOWER_PORT
     address: str = LOOPBACK
     # jobs kept in memory; Flower's own default takes gigabytes
     max_tasks: int = MAX_TASKS
@@ -43,20 +47,28 @@ def build(app: Celery, chosen: FlowerOptions) -> Flower:
     if not chosen.password:
         raise ConfigError("Flower needs a password", variable="password", allowed="any text")
     # Flower and Tornado keep options for the whole process
-    options.basic_auth = [f"{USER}:{chosen.password}"]
+    options.basic_auth = [f"{FLOWER_USER}:{chosen.password}"]
     options.address = chosen.address
     options.port = chosen.port
     options.max_tasks = chosen.max_tasks
     options.persistent = False
     options.auto_refresh = True
     options.purge_offline_workers = _PURGE_AFTER_S
-    options.cookie_secret = settings["cookie_secret"] = secrets.token_urlsafe(48)
-    flower = Flower(options=options, capp=app, **settings)
+    options.cookie_secret = tornado_settings["cookie_secret"] = secrets.token_urlsafe(48)
+    flower = Flower(options=options, capp=app, **tornado_settings)
     flower.add_handlers(r".*", list(REPLACED))
     return flower
 
 
-def serve(app: Celery, chosen: FlowerOptions) -> None:
+def make_flower_app(settings: Settings) -> Celery:
+    """Flower's own Celery application: it consumes no queue, but asks several things at once."""
+    app = make_app(settings, Role.POOL, f"flower@{settings.host}", (ROUTE_QUEUE,))
+    app.conf.broker_pool_limit = _CONNECTIONS
+    app.conf.broker_transport_options["max_connections"] = _CONNECTIONS
+    return app
+
+
+def serve(settings: Settings, chosen: FlowerOptions) -> None:
     """Returns after SIGTERM or SIGINT.
 
     Raises:
@@ -69,7 +81,7 @@ def serve(app: Celery, chosen: FlowerOptions) -> None:
             value=str(chosen.port),
             allowed="a free port",
         )
-    flower = build(app, chosen)
+    flower = build(make_flower_app(settings), chosen)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     port = flower.start_http_server()

@@ -62,6 +62,14 @@ class HostMeter:
             return machine.total, machine.available
         return group.limit_bytes, min(group.available_bytes, machine.available)
 
+    def memory_stall(self) -> tuple[float | None, float | None]:
+        """Percent of the last 10 s in which some, and in which all tasks waited for memory: of
+        the cgroup that limits this process, else of the host."""
+        group = cgroup.memory()
+        own = group.pressure_file if group is not None else None
+        file = own or self._proc / "pressure" / "memory"
+        return procfs.stall_percent(file, "some"), procfs.stall_percent(file, "full")
+
     def _stall(self, resource: str) -> float | None:
         return procfs.stall_percent(self._proc / "pressure" / resource)
 

@@ -36,6 +36,14 @@ class ProcessMeter:
         self._waits: tuple[float, dict[str, int]] | None = None
         self._rollup: _Rollup | None = None
 
+    @classmethod
+    def of(cls, name: str, pid: int) -> "ProcessMeter | None":
+        """None if the process is gone already."""
+        try:
+            return cls(name, pid)
+        except psutil.NoSuchProcess:
+            return None
+
     def sample(self, now_s: float) -> ProcessDetail | None:
         """`now_s`: a monotonic clock. None once the process is gone."""
         try:
