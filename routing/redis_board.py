@@ -31,17 +31,13 @@ from routing.board import (
     StepReport,
     Verdict,
 )
-from routing.novelty import mark
+from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, TAKEN_MS
+from routing.novelty import mark, snapshot_mark
 
 SCRIPTS = Path(__file__).parent / "scripts"
-HEADS_A_CLASS = 256
-"""Held jobs of one class that `held` shows at most, spread evenly over its sets."""
 MEMORY_SHARE = 0.8
 """Share of Redis's memory limit above which no job is accepted: scripts go on, the rest fails."""
 FULL_MS = 3_000
-TAKEN_MS = 10_000
-"""After this time links that a router took and did not send are given to another."""
-REFUSED_KEEP_S = 86_400
 REMEMBERED_NOTES = 4_096
 
 
@@ -261,7 +257,7 @@ class RedisBoard:
             "publish",
             snapshot.pool,
             self._snapshot_ms,
-            wire.snapshot_mark(snapshot),
+            snapshot_mark(snapshot),
             snapshot.model_dump_json(exclude_none=True, exclude={"published_ms"})[:-1],
             detail.model_dump_json(exclude_none=True) if detail else "",
         )

@@ -8,7 +8,6 @@ from typing import Any
 from noidle.jobs import EngineName, JobClass, parse_job
 from noidle.results import JobResult
 from noidle.script import Argument
-from noidle.snapshot import PoolSnapshot, PoolState, Pressure
 from routing.board import (
     Checkpoint,
     Claim,
@@ -105,20 +104,6 @@ def _rest(result: JobResult, position: Position | None) -> list[Argument]:
 
 def _piece(text: str, tokens: tuple[int, ...]) -> tuple[Argument, Argument, Argument]:
     return text, len(tokens), f"[{','.join(map(str, tokens))}]"
-
-
-def snapshot_mark(snapshot: PoolSnapshot) -> str:
-    """What wakes the pump when it changes; `open` first where the pool takes leases."""
-    takes = snapshot.state is PoolState.READY and snapshot.pressure is not Pressure.HARD
-    parts = (
-        snapshot.state.value,
-        snapshot.pressure.value,
-        str(snapshot.slots),
-        snapshot.storage or "",
-        *snapshot.kinds,
-        *snapshot.models,
-    )
-    return f"{'open' if takes else 'shut'} {' '.join(parts)}"
 
 
 def to_held(entry: list[Any]) -> HeldJob:

@@ -1,0 +1,169 @@
+"""One job in the memory board. Owns what a record holds and how it is shown; knows nothing of
+other jobs or of pools."""
+
+from dataclasses import dataclass, field
+
+from noidle.acceptance import goal, held_set, prompt_bytes, tokens_wanted
+from noidle.jobs import JobClass
+from noidle.record import UNKNOWN
+from noidle.results import Decision, JobResult, JobState, JobStatus, JobTimes, StreamEvent
+from routing.board import AnyJob, Checkpoint, Claim, Envelope, HeldJob
+from routing.bounds import AFTER_KEEP_S
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """The fields of the Redis record; times are milliseconds of the board's clock."""
+
+    id: str
+    kind: str | None
+    # absent for a job that was refused
+    job: AnyJob | None
+    envelope: Envelope
+    keep_s: int
+    accepted: float
+    seed: int | None = None
+    digest: str = ""
+    delivery: str = ""
+    state: JobState = JobState.HELD
+    held_set: str = ""
+    order: float = 0.0
+    expires_at: float | None = None
+    held_since: float = 0.0
+    held_ms: float = 0.0
+    queued_ms: float | None = None
+    leased: float = 0.0
+    claimed: float = 0.0
+    lease_end: float = 0.0
+    token: str | None = None
+    # the operation and token that ended the last lease
+    spent: str = ""
+    pool: str | None = None
+    attempt: int = 0
+    pid: int | None = None
+    crashes: int = 0
+    # crashes beside other runs, and alone
+    falls: int = 0
+    lone_falls: int = 0
+    alone: bool = False
+    # progress since the claim
+    moved: bool = False
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    revision: str | None = None
+    first: float | None = None
+    step: int | None = None
+    best: int = 0
+    loss: float | None = None
+    checkpoint: Checkpoint | None = None
+    service: float = 0.0
+    decisions: list[Decision] = field(default_factory=list)
+    said: str = ""
+    why: str | None = None
+    events: list[StreamEvent] = field(default_factory=list)
+    result: JobResult | None = None
+    ended: float | None = None
+    # links were sent, or there are none
+    settled: bool = True
+
+    @property
+    def running(self) -> bool:
+        return self.state in (JobState.RUNNING, JobState.CANCELLING)
+
+    @property
+    def again(self) -> bool:
+        """The id may be sent again."""
+        return self.state.final and self.state is not JobState.DONE
+
+    def gone(self, now: float) -> bool:
+        """Its time-to-live is over."""
+        keep_s = self.keep_s if self.settled else max(self.keep_s, AFTER_KEEP_S)
+        return self.ended is not None and now >= self.ended + keep_s * 1000
+
+
+def has_links(envelope: Envelope) -> bool:
+    return bool(envelope.link or envelope.link_error or envelope.chain or envelope.chord)
+
+
+def to_held(record: Record) -> HeldJob:
+    job = record.job
+    assert job is not None
+    return HeldJob(
+        id=job.id,
+        kind=job.kind,
+        model=job.model,
+        job_class=job.job_class,
+        engine=job.engine,
+        label=job.label,
+        prompt_bytes=prompt_bytes(job),
+        max_tokens=max(0, tokens_wanted(job) - len(record.tokens)),
+        storage=record.checkpoint.storage if record.checkpoint else None,
+        accepted_ms=int(record.accepted),
+        held_since_ms=int(record.held_since),
+        order=record.order,
+        alone=record.alone,
+    )
+
+
+def to_claim(record: Record, now: float) -> Claim:
+    assert record.job is not None
+    assert record.seed is not None
+    return Claim(
+        job=record.job,
+        seed=record.seed,
+        attempt=record.attempt,
+        text=record.text,
+        tokens=record.tokens,
+        revision=record.revision,
+        checkpoint=record.checkpoint,
+        accepted_ms=int(record.accepted),
+        held_ms=record.held_ms,
+        leased_ms=int(record.leased),
+        first_token_ms=None if record.first is None else int(record.first),
+        claimed_ms=int(now),
+    )
+
+
+def to_status(record: Record) -> JobStatus:
+    job = record.job
+    why = record.why
+    if record.state is JobState.HELD and record.decisions:
+        why = record.decisions[0].reason
+    return JobStatus(
+        id=record.id,
+        state=record.state,
+        kind=record.kind or UNKNOWN,
+        model=job.model if job else UNKNOWN,
+        job_class=job.job_class if job else JobClass.STANDARD,
+        pool=record.pool,
+        attempt=record.attempt,
+        crashes=record.crashes,
+        progress=record.step or len(record.tokens),
+        goal=goal(job) if job else None,
+        loss=record.loss,
+        accepted_ms=int(record.accepted),
+        why=why,
+    )
+
+
+def with_times(record: Record, result: JobResult, now: float) -> JobResult:
+    """The result with the times that the board measures."""
+    waited = now - record.held_since if record.state is JobState.HELD else 0.0
+    own = result.times
+    times = JobTimes(
+        held_ms=record.held_ms + max(0.0, waited),
+        queued_ms=record.queued_ms if own.queued_ms is None else own.queued_ms,
+        load_ms=own.load_ms,
+        prefill_ms=own.prefill_ms,
+        decode_ms=own.decode_ms,
+        total_ms=max(0.0, now - record.accepted),
+        ttft_ms=None if record.first is None else max(0.0, record.first - record.accepted),
+        tpot_ms=own.tpot_ms,
+    )
+    return result.model_copy(update={"id": record.id, "times": times})
+
+
+def set_behind(record: Record) -> str:
+    """The held set of a record that goes on from its checkpoint."""
+    assert record.job is not None
+    return held_set(record.job, record.checkpoint.storage if record.checkpoint else None)
