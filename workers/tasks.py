@@ -5,7 +5,7 @@ was sent to the queue by hand and is accepted as a job like any other, with the 
 wish. Knows nothing of engines."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from celery import Celery, Task
@@ -15,6 +15,7 @@ from noidle.errors import JobFailed
 from noidle.jobs import KINDS, EngineName
 from noidle.results import JobResult, JobState
 from routing.board import Refusal
+from routing.message import task_name
 from workers.intake import Intake
 from workers.runs import Ending, Outcome
 from workers.work import Work
@@ -47,7 +48,16 @@ def add_pool_tasks(
     """
     for kind in KINDS:
         steps = _Steps(kind, work, intake, engine, forward, announce)
-        app.task(steps.run, name=f"noidle.{kind}", bind=True, base=PoolTask, shared=False)
+        app.task(_runner(steps), name=task_name(kind), bind=True, base=PoolTask, shared=False)
+
+
+def _runner(steps: "_Steps") -> Callable[..., Mapping[str, Any]]:
+    """A plain function: Celery binds no methods."""
+
+    def run(task: Any, *args: Any, **fields: Any) -> Mapping[str, Any]:
+        return steps.run(task.request, args, fields)
+
+    return run
 
 
 class _Steps:
@@ -67,8 +77,9 @@ class _Steps:
         self._forward = forward
         self._announce = announce
 
-    def run(self, task: Any, *args: Any, **fields: Any) -> Mapping[str, Any]:
-        request = task.request
+    def run(
+        self, request: Any, args: Sequence[Any], fields: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         token = fields.get("lease")
         if args or not isinstance(token, str) or len(fields) > 1:
             self._intake.take(request, args, fields, kind=self._kind, engine=self._engine)

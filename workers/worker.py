@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
+from celery.app import trace
 from celery.apps.worker import Worker as CeleryWorker
 from celery.worker import state
 
@@ -41,6 +42,11 @@ class Worker(CeleryWorker):  # type: ignore[misc]  # celery has no types
             quiet=True,
             loglevel="INFO",
         )
+
+    def on_before_init(self, quiet: bool = False, **_: Any) -> None:
+        # Celery warns a superuser here, because of pickle, which is off
+        self.quiet = quiet
+        trace.setup_worker_optimizations(self.app, self.hostname)
 
     def setup_logging(self, _colorize: bool | None = None) -> bool:
         return True
