@@ -22,8 +22,6 @@ class Promise:
     # when the model should be in memory, and when the slot should be free again
     ready_ms: int
     ends_ms: int
-    # memory the lease reserves for weights that were not loaded
-    load_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

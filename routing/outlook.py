@@ -191,18 +191,12 @@ def _ends(pool: PoolSnapshot, known: list[Promise], busy: int, now_ms: int) -> l
 def _memory_limit(
     pool: PoolSnapshot, load: PoolLoad, known: list[Promise], models: Mapping[str, ModelInfo]
 ) -> int | None:
-    """What all leases together may reserve: free memory, weights of models that idle (the
-    engine lets the least recently used go), and reservations that are loaded by now, which the
-    free memory no longer contains."""
+    """What leases may reserve: free memory, and the weights of models that idle, of which the
+    engine lets the least recently used go. Which ones idle is known only while all leases are."""
     if pool.memory_free_bytes is None:
         return None
-    loaded = sum(one.load_bytes for one in known if one.model in pool.loaded)
-    idle = 0
-    if len(known) == load.in_flight:
-        used = {one.model for one in known}
-        idle = sum(
-            models[name].weight_bytes or 0
-            for name in pool.loaded
-            if name not in used and name in models
-        )
-    return pool.memory_free_bytes + loaded + idle
+    if len(known) < load.in_flight:
+        return pool.memory_free_bytes
+    used = {one.model for one in known}
+    idle = [models[name] for name in pool.loaded if name not in used and name in models]
+    return pool.memory_free_bytes + sum(model.weight_bytes or 0 for model in idle)

@@ -71,8 +71,6 @@ class Grant:
     memory_bytes: int
     # up to which sum of all leases in the pool
     memory_limit: int | None
-    # of the memory, what weights that are not loaded yet take
-    load_bytes: int
     # seconds until the model is in memory
     ready_s: float
 

@@ -93,8 +93,7 @@ class _Decider:
         """Takes the slot; what comes after sees one less."""
         look = lane.look
         free = look.free
-        load_bytes = lane.load_bytes
-        memory_bytes = load_bytes + need.kv_tokens * lane.kv_bytes
+        memory_bytes = lane.load_bytes + need.kv_tokens * lane.kv_bytes
         ready = ready_s(lane, 0.0)
         lane.will_load(ready)
         look.start(chosen[0], need.kv_tokens, memory_bytes, alone=job.alone)
@@ -105,7 +104,6 @@ class _Decider:
             queue=look.pool.pool if look.pool.engine in self.shared else look.pool.engine.value,
             memory_bytes=memory_bytes,
             memory_limit=look.memory_limit if memory_bytes else None,
-            load_bytes=load_bytes,
             ready_s=ready,
         )
 

@@ -1,0 +1,64 @@
+"""The pump's view of the cluster, as fresh as it must be and no fresher. Owns what is read how
+often and what is remembered between looks; knows nothing of decisions."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from noidle.jobs import EngineName
+from noidle.snapshot import ModelInfo, PoolSnapshot
+from routing.board import Board
+from routing.cluster import Cluster
+from routing.promises import Promises
+
+SNAPSHOTS_S = 0.25
+"""Snapshots come once a second; at a thousand pools reading them is what costs."""
+SHARED_S = 60.0
+"""An engine counts as having several pools until so long after the last time it had."""
+
+
+class Picture:
+    """Reads through the board; `clock` counts seconds and never goes back."""
+
+    def __init__(self, board: Board, clock: Callable[[], float]) -> None:
+        self._board = board
+        self._clock = clock
+        self.promises = Promises()
+        self._pools: tuple[PoolSnapshot, ...] = ()
+        self._models: dict[str, ModelInfo] = {}
+        # when it was read, by this process's clock, and what Redis's clock said then
+        self._read_s: float | None = None
+        self._read_ms = 0
+        self._shared: dict[EngineName, float] = {}
+
+    def now_ms(self) -> int:
+        """Redis's clock, as of the last reading and moved on by this process's own."""
+        if self._read_s is None:
+            self.refresh()
+        assert self._read_s is not None
+        return self._read_ms + int((self._clock() - self._read_s) * 1000)
+
+    def refresh(self) -> None:
+        """Reads the snapshots now."""
+        now_s = self._clock()
+        self._pools = tuple(sorted(self._board.pools(), key=lambda pool: pool.pool))
+        self._models = self._board.models()
+        self._read_ms = self._board.now_ms()
+        self._read_s = self._clock()
+        counts = Counter(pool.engine for pool in self._pools)
+        for engine in [engine for engine, count in counts.items() if count > 1]:
+            self._shared[engine] = now_s
+
+    def cluster(self) -> Cluster:
+        now_s = self._clock()
+        if self._read_s is None or now_s - self._read_s >= SNAPSHOTS_S:
+            self.refresh()
+        loads = self._board.loads()
+        return Cluster(
+            pools=self._pools,
+            loads=loads,
+            models=self._models,
+            promises=self.promises.settle(loads),
+            shared=frozenset(
+                engine for engine, at_s in self._shared.items() if now_s - at_s < SHARED_S
+            ),
+        )

@@ -1,0 +1,250 @@
+"""The loop that decides. Owns its timing, the fenced role under which it decides, and what
+happens when Redis is away; the decisions themselves are the policy's.
+
+Every router runs a pump in a thread of its own, and one of them holds the role. Knows nothing of
+Celery, engines or tensors."""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from noidle.errors import ClusterUnavailable
+from noidle.results import JobError, JobResult
+from routing.board import Board, Envelope, Lease, PumpRole
+from routing.explanation import decision_of, reason_of
+from routing.message import lease_message
+from routing.notes import Notes
+from routing.patience import Patience
+from routing.picture import Picture
+from routing.placement import Placement
+from routing.policy import decide
+from routing.rhythm import Timer, Trouble
+
+LOG = logging.getLogger("noidle.pump")
+HEADS = 32
+"""Held jobs seen of every held set."""
+IDLE_S = 0.5
+"""A look is taken so often whatever happens: a wake-up may be lost."""
+STANDBY_S = 0.5
+"""A router without the role asks for it so often."""
+RENEW_S = 0.5
+TIDY_S = 0.5
+MEMORY_S = 1.0
+LEASES_A_CALL = 128
+"""One script run holds Redis for about so many times 30 µs."""
+LINKS_A_LOOK = 16
+FAILED_A_LOOK = 100
+
+
+class LinkSender(Protocol):
+    """See routing.links.Links."""
+
+    def send(self, result: JobResult, envelope: Envelope) -> None: ...
+
+
+class Strays(Protocol):
+    """See routing.stray.StrayMessages."""
+
+    def gather(self) -> int: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """What this pump did since it began."""
+
+    looks: int = 0
+    leased: int = 0
+    # decided, but no longer right when the script ran
+    not_granted: int = 0
+    noted: int = 0
+    failed: int = 0
+    # leases that ran out
+    reaped: int = 0
+    links: int = 0
+    # messages that had a Celery priority
+    gathered: int = 0
+    errors: int = 0
+
+
+class Pump:
+    """`clock` counts seconds and never goes back; `token` draws what fences a lease."""
+
+    def __init__(
+        self,
+        board: Board,
+        router: str,
+        *,
+        links: LinkSender | None = None,
+        strays: Strays | None = None,
+        unplaceable_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        token: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        self.counters = Counters()
+        self._board = board
+        self._router = router
+        self._links = links
+        self._strays = strays
+        self._clock = clock
+        self._token = token
+        self._picture = Picture(board, clock)
+        self._patience = Patience(unplaceable_s)
+        self._notes = Notes()
+        self._role: PumpRole | None = None
+        self._renew = Timer(clock, RENEW_S)
+        self._tidy = Timer(clock, TIDY_S)
+        self._memory = Timer(clock, MEMORY_S)
+
+    def run(self, stop: threading.Event) -> None:
+        """Decides until `stop` is set, then lets another router take the role at once. Ends
+        within a second while Redis answers."""
+        trouble = Trouble()
+        while not stop.is_set():
+            try:
+                more = self.look()
+                if trouble.over():
+                    LOG.warning("the pump goes on", extra={"event": "pump.over"})
+                if more is None:
+                    stop.wait(STANDBY_S)
+                elif not more:
+                    self._board.wait_for_work(IDLE_S)
+            except ClusterUnavailable as error:
+                if trouble.new(error):
+                    LOG.warning("held jobs wait: %s", error, extra={"event": "pump.trouble"})
+                self._after_error(trouble, stop)
+            except Exception as error:
+                # nobody else decides: this thread must outlive any fault
+                if trouble.new(error):
+                    LOG.exception("held jobs wait", extra={"event": "pump.fault"})
+                self._after_error(trouble, stop)
+        self._give_up()
+
+    def _after_error(self, trouble: Trouble, stop: threading.Event) -> None:
+        self.counters.errors += 1
+        # another router may have taken over
+        self._role = None
+        stop.wait(trouble.wait_s())
+
+    def look(self) -> bool | None:
+        """One round. None without the role; else whether there may be more to do at once."""
+        role = self._hold_role()
+        if role is None:
+            return None
+        self.counters.looks += 1
+        more = self._send_links()
+        self._keep_tidy(role)
+        return self._decide(role) or more
+
+    def _hold_role(self) -> PumpRole | None:
+        if self._role is None or self._renew.due():
+            before = self._role
+            self._role = self._board.take_pump(self._router)
+            if self._role is not None and self._role != before:
+                LOG.info("%s decides now", self._router, extra={"event": "pump.role"})
+        return self._role
+
+    def _give_up(self) -> None:
+        if self._role is None:
+            return
+        try:
+            self._board.give_up_pump(self._role)
+        except ClusterUnavailable:
+            # it runs out by itself
+            LOG.info("the pump's role was not given back", extra={"event": "pump.role"})
+
+    def _send_links(self) -> bool:
+        if self._links is None:
+            return False
+        for _ in range(LINKS_A_LOOK):
+            taken = self._board.take_after()
+            if taken is None:
+                return False
+            result, envelope = taken
+            self._links.send(result, envelope)
+            self._board.sent(result.id)
+            self.counters.links += 1
+        return True
+
+    def _keep_tidy(self, role: PumpRole) -> None:
+        if self._tidy.due():
+            reaped = self._board.reap(role)
+            self.counters.reaped += len(reaped)
+            self._picture.promises.drop(reaped)
+            if self._strays is not None:
+                self.counters.gathered += self._strays.gather()
+        if self._memory.due():
+            self._board.guard_memory()
+
+    def _decide(self, role: PumpRole) -> bool:
+        """One look at all held jobs; says whether something was leased, so that there may be
+        more behind the heads."""
+        # 1. what waits, and where it could go
+        held = self._board.held(HEADS)
+        if not held:
+            return False
+        self._picture.promises.drop(job.id for job in held)
+        cluster = self._picture.cluster()
+        now_ms = self._picture.now_ms()
+        # 2. who goes where
+        placements = decide(held, cluster, now_ms)
+        leased = self._lease(role, [one for one in placements if one.grant], now_ms)
+        # 3. what becomes of the others
+        hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
+        self._fail(hopeless[:FAILED_A_LOOK])
+        due = self._notes.due(placements, now_ms)
+        if due:
+            self._board.note([decision_of(one, now_ms) for one in due])
+            self.counters.noted += len(due)
+        return leased > 0
+
+    def _lease(self, role: PumpRole, placements: Sequence[Placement], now_ms: int) -> int:
+        leased = 0
+        for first in range(0, len(placements), LEASES_A_CALL):
+            part = placements[first : first + LEASES_A_CALL]
+            granted = self._board.lease(role, [self._to_lease(one, now_ms) for one in part])
+            for placement, yes in zip(part, granted, strict=True):
+                if yes:
+                    self._picture.promises.make(placement, now_ms)
+            leased += sum(granted)
+            self.counters.not_granted += len(granted) - sum(granted)
+        self.counters.leased += leased
+        return leased
+
+    def _to_lease(self, placement: Placement, now_ms: int) -> Lease:
+        job, pool, grant, need = placement.job, placement.pool, placement.grant, placement.need
+        assert pool is not None
+        assert grant is not None
+        assert need is not None
+        token = self._token()
+        message = lease_message(
+            job_id=job.id,
+            kind=job.kind,
+            token=token,
+            queue=grant.queue,
+            origin=self._router,
+            shown=f"{{'model': '{job.model}', 'class': '{job.job_class}'}}",
+        )
+        return Lease(
+            job=job.id,
+            pool=pool.pool,
+            queue=grant.queue,
+            token=token,
+            message=message,
+            kv_tokens=need.kv_tokens,
+            memory_bytes=grant.memory_bytes,
+            slots=pool.slots,
+            kv_tokens_total=pool.kv_tokens_total,
+            memory_free_bytes=grant.memory_limit,
+            alone=job.alone,
+            decision=decision_of(placement, now_ms),
+        )
+
+    def _fail(self, placements: Sequence[Placement]) -> None:
+        for placement in placements:
+            error = JobError(code="unplaceable", message=reason_of(placement))
+            if self._board.fail(placement.job.id, error):
+                self.counters.failed += 1
