@@ -91,14 +91,14 @@ def _manage(given: list[str]) -> int:
     return 0
 
 
-def _local_url() -> str | None:
+def _local_url(data: str | None) -> str | None:
     if not _has_cluster():
         return None
     try:
         from ops.cluster_file import local_url
     except ModuleNotFoundError as error:
         raise _incomplete(error) from error
-    return local_url()
+    return local_url(Path(data) if data else None)
 
 
 def _has_cluster() -> bool:

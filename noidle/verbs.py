@@ -41,15 +41,15 @@ _INTERRUPTED = 130
 _PATIENCE_S = 10.0
 
 
-def run(arguments: Sequence[str], local_url: Callable[[], str | None]) -> int:
-    """Does one verb and returns the exit status.
+LocalUrl = Callable[[str | None], str | None]
+"""Finds the cluster that is up on this host, by its data directory or the usual one."""
 
-    Args:
-        local_url: finds the cluster that is up on this host, where nothing else names one.
-    """
+
+def run(arguments: Sequence[str], local_url: LocalUrl) -> int:
+    """Does one verb and returns the exit status."""
     flags = _parser().parse_args(arguments)
     try:
-        url = flags.url or local_url_or_environment(local_url)
+        url = flags.url or _known_url(flags.data, local_url)
         with Client(url, patience_s=_PATIENCE_S) as client:
             return int(flags.verb(client, flags))
     except NoidleError as error:
@@ -57,19 +57,19 @@ def run(arguments: Sequence[str], local_url: Callable[[], str | None]) -> int:
         return exit_status(error)
 
 
-def local_url_or_environment(local_url: Callable[[], str | None]) -> str:
+def exit_status(error: NoidleError) -> int:
+    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 1)
+
+
+def _known_url(data: str | None, local_url: LocalUrl) -> str:
     """NOIDLE_URL, else the cluster of this host."""
     try:
         return url_from_environment()
     except ConfigError:
-        found = local_url()
+        found = local_url(data)
         if found is None:
             raise
         return found
-
-
-def exit_status(error: NoidleError) -> int:
-    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 1)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(parser_class=_Parser, required=True, metavar="VERB")
     shared = _Parser(add_help=False)
     shared.add_argument("--url", help="the cluster's Redis; else NOIDLE_URL, else this host's")
+    shared.add_argument("--data", metavar="DIR", help="data directory of this host's cluster")
     shared.add_argument("--json", action="store_true", help="print JSON, one object a line")
     options: dict[str, Any] = {
         "parents": [shared],
