@@ -95,7 +95,7 @@ class MemoryBoard(MemoryAcceptance, MemoryDecisions, MemoryRuns):
             state = self._state
             alive = [record for record in map(state.find, list(state.alive)) if record]
             leased = sorted((r for r in alive if r.pool), key=lambda record: record.lease_end)
-            waiting = sorted((r for r in alive if not r.pool), key=lambda record: -record.accepted)
+            waiting = [record for record in reversed(alive) if not record.pool]
             ended = [record for record in map(state.find, list(state.ended)) if record]
             return [to_status(record) for record in (*leased, *waiting, *ended)[:limit]]
 

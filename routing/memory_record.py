@@ -33,7 +33,6 @@ class Record:
     held_ms: float = 0.0
     queued_ms: float | None = None
     leased: float = 0.0
-    claimed: float = 0.0
     lease_end: float = 0.0
     token: str | None = None
     # the operation and token that ended the last lease

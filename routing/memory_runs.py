@@ -28,7 +28,6 @@ class MemoryRuns(MemoryPart):
             record.state = JobState.RUNNING
             record.attempt += 1
             record.pid = pid
-            record.claimed = now
             record.lease_end = now + self._limits.lease_ms
             record.queued_ms = (record.queued_ms or 0.0) + max(0.0, now - record.leased)
             record.moved = False

@@ -53,6 +53,8 @@ class Promise:
     alone: bool
     # absent until the pool claimed it
     claimed: float | None = None
+    # which claim of all it was
+    number: int = 0
 
 
 class Promises:
@@ -60,8 +62,9 @@ class Promises:
 
     def __init__(self) -> None:
         self._pools: dict[str, dict[str, Promise]] = {}
-        # when a pool last claimed a job beside another lease
-        self._shared: dict[str, float] = {}
+        # the last claim of each pool beside another lease; a clock may stand still between two
+        self._shared: dict[str, int] = {}
+        self._claims = 0
 
     def jobs(self, pool: str) -> list[str]:
         return list(self._pools.get(pool, ()))
@@ -72,9 +75,11 @@ class Promises:
 
     def claim(self, pool: str, job_id: str, now: float) -> None:
         promises = self._pools[pool]
+        self._claims += 1
         promises[job_id].claimed = now
+        promises[job_id].number = self._claims
         if len(promises) > 1:
-            self._shared[pool] = now
+            self._shared[pool] = self._claims
 
     def remove(self, pool: str, job_id: str) -> None:
         promises = self._pools.get(pool, {})
@@ -82,9 +87,9 @@ class Promises:
         if not promises:
             self._pools.pop(pool, None)
 
-    def shared_since(self, pool: str, moment: float) -> bool:
-        """Whether a run that was claimed at `moment` had company in its pool."""
-        return self._shared.get(pool, float("-inf")) >= moment
+    def shared(self, pool: str, job_id: str) -> bool:
+        """Whether a run had company in its pool at any time."""
+        return self._shared.get(pool, 0) >= self._pools[pool][job_id].number
 
     def loads(self, now: float) -> dict[str, PoolLoad]:
         return {pool: self.load(pool, now) for pool in self._pools}

@@ -142,7 +142,7 @@ class MemoryState:
             self.end_without_result(record, JobState.CANCELLED)
             return
         assert record.pool is not None
-        if self.promises.shared_since(record.pool, record.claimed):
+        if self.promises.shared(record.pool, record.id):
             record.falls += 1
             record.alone |= not record.moved or record.falls > SHARED_FALLS_FREE
         else:

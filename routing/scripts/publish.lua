@@ -11,7 +11,7 @@ local key = P .. 'pool:' .. pool
 local PRUNED_MS = 60000
 local before = call('GET', key .. ':mark')
 call('SET', key .. ':mark', mark, 'PX', keep_ms)
-call('SET', key .. ':snapshot', string.format('%s,"published_ms":%.0f}', snapshot, NOW), 'PX',
+call('SET', key .. ':snapshot', string.format('%s,"published_ms":%.0f}', snapshot, math.floor(NOW)), 'PX',
   keep_ms)
 if detail ~= '' then call('SET', key .. ':detail', detail, 'PX', keep_ms) end
 call('ZADD', P .. 'pools', ms(NOW), pool)

@@ -1,0 +1,371 @@
+"""The pump's side of the board: its role, held sets, room, leases, notes, the reaper, links."""
+
+import threading
+
+import pytest
+
+from noidle.results import JobError, JobState
+from noidle.snapshot import PoolState, Pressure
+from routing.board import Checkpoint, Envelope, PoolLoad, PumpRole, Refusal, StepReport
+from tests.contract.board_world import (
+    ECHO,
+    POOL,
+    Cluster,
+    World,
+    decision,
+    generate,
+    lease_of,
+    snapshot,
+    train,
+)
+
+
+def test_one_router_holds_the_role_until_it_stops_renewing_it(cluster: Cluster) -> None:
+    board = cluster.board
+    assert board.take_pump("other") is None
+    cluster.world.pass_time(2)
+    assert board.take_pump("router") == cluster.role
+    cluster.world.pass_time(2)
+    assert board.take_pump("other") is None
+    cluster.world.pass_time(3)
+    taken = board.take_pump("other")
+    assert taken is not None
+    assert taken.fence > cluster.role.fence
+    assert board.take_pump("router") is None
+
+
+def test_a_router_that_ends_gives_its_role_away_at_once(cluster: Cluster) -> None:
+    cluster.board.give_up_pump(PumpRole(router="router", fence=99))
+    assert cluster.board.take_pump("other") is None
+    cluster.board.give_up_pump(cluster.role)
+    assert cluster.board.take_pump("other") is not None
+
+
+def test_a_former_holder_decides_nothing(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    cluster.world.pass_time(4)
+    cluster.board.publish(snapshot())
+    assert cluster.lease("a") is False
+    other = cluster.take_role("other")
+    assert cluster.lease("a") is False
+    assert cluster.board.reap(cluster.role) == []
+    assert cluster.board.lease(other, [lease_of("a", "t")]) == [True]
+
+
+def test_held_shows_the_heads_of_every_set_in_order(cluster: Cluster) -> None:
+    for number in range(50):
+        cluster.accept(generate(f"batch-{number:02}", **{"class": "batch"}))
+    cluster.accept(generate("first", **{"class": "interactive"}))
+    cluster.accept(generate("long", prompt="x" * 90_000, **{"class": "batch"}))
+    shown = cluster.board.held(3)
+    assert [job.id for job in shown if job.job_class == "interactive"] == ["first"]
+    assert {job.id for job in shown} == {"first", "long", "batch-00", "batch-01", "batch-02"}
+    assert [job.id for job in shown if job.id.startswith("batch")] == [
+        "batch-00",
+        "batch-01",
+        "batch-02",
+    ]
+
+
+def test_however_many_sets_a_class_has_each_is_shown_in_turn(cluster: Cluster) -> None:
+    ids = [f"job-{number}" for number in range(300)]
+    for job in ids:
+        cluster.accept(generate(job, model=job))
+    cluster.accept(generate("last", **{"class": "background"}))
+    seen: set[str] = set()
+    for _ in range(3):
+        shown = [job.id for job in cluster.board.held(32)]
+        assert len(shown) <= 257
+        assert "last" in shown
+        seen.update(shown)
+    assert seen == {*ids, "last"}
+
+
+def test_a_lease_is_granted_once_and_pushes_its_message(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    assert cluster.board.lease(cluster.role, [lease_of("a", "one"), lease_of("a", "two")]) == [
+        True,
+        False,
+    ]
+    assert cluster.world.pop("cpu") == "message of one"
+    assert cluster.world.pop("cpu") is None
+    assert cluster.state("a") is JobState.LEASED
+    assert cluster.held() == []
+    assert [kept.action for kept in cluster.board.decisions("a")] == ["lease"]
+
+
+def test_the_same_lease_again_is_granted_again_without_a_second_message(cluster: Cluster) -> None:
+    """An answer that was lost on the way is asked for again."""
+    cluster.accept(generate("a"))
+    assert cluster.lease("a", "one") is True
+    assert cluster.lease("a", "one") is True
+    assert cluster.world.pop("cpu") == "message of one"
+    assert cluster.world.pop("cpu") is None
+
+
+def test_slots_are_never_exceeded_within_one_batch(cluster: Cluster) -> None:
+    jobs = [f"job-{number}" for number in range(6)]
+    cluster.accept(*map(generate, jobs))
+    granted = cluster.board.lease(cluster.role, [lease_of(job, job) for job in jobs])
+    assert granted == [True] * 4 + [False] * 2
+    assert cluster.board.loads()[POOL].in_flight == 4
+    cluster.board.claim("job-0", "job-0", POOL, 1)
+    assert cluster.lease("job-4") is False
+    cluster.finish("job-0", "job-0")
+    assert cluster.lease("job-4") is True
+
+
+def test_kv_tokens_and_memory_are_never_promised_twice(cluster: Cluster) -> None:
+    cluster.accept(*map(generate, "abcd"))
+    kv = {"kv_tokens": 60, "kv_tokens_total": 100}
+    assert cluster.lease("a", **kv) is True
+    assert cluster.lease("b", **kv) is False
+    assert cluster.lease("b", **{**kv, "kv_tokens": 40}) is True
+    memory = {"memory_bytes": 3 << 30, "memory_free_bytes": 5 << 30}
+    assert cluster.lease("c", **memory) is True
+    assert cluster.lease("d", **memory) is False
+    load = PoolLoad(in_flight=3, kv_tokens=100, memory_bytes=3 << 30)
+    assert cluster.board.loads() == {POOL: load}
+
+
+def test_memory_that_shows_in_the_snapshot_is_not_counted_again(cluster: Cluster) -> None:
+    cluster.accept(generate("a"), generate("b"))
+    memory = {"memory_bytes": 3 << 30, "memory_free_bytes": 5 << 30}
+    cluster.start("a", **memory)
+    assert cluster.lease("b", **memory) is False
+    cluster.world.pass_time(11)
+    cluster.refresh()
+    assert cluster.lease("b", **memory) is True
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"state": PoolState.DRAINING},
+        {"state": PoolState.STARTING},
+        {"state": PoolState.FAILED},
+        {"pressure": Pressure.HARD},
+    ],
+)
+def test_a_pool_that_takes_nothing_gets_no_lease(cluster: Cluster, now: dict[str, object]) -> None:
+    cluster.accept(generate("a"))
+    cluster.board.publish(snapshot(**now))
+    assert cluster.lease("a") is False
+    cluster.board.publish(snapshot(pressure=Pressure.SOFT))
+    assert cluster.lease("a") is True
+
+
+def test_a_pool_without_a_fresh_snapshot_counts_as_full(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    assert cluster.lease("a", pool="gpu@nowhere") is False
+    cluster.world.pass_time(3.5)
+    cluster.role = cluster.take_role()
+    assert cluster.board.pools() == []
+    assert cluster.lease("a") is False
+
+
+def test_a_pool_that_left_is_forgotten(cluster: Cluster) -> None:
+    cluster.board.publish(snapshot("gpu@there"))
+    assert [one.pool for one in cluster.board.pools()] == [POOL, "gpu@there"]
+    cluster.board.leave(POOL)
+    assert [one.pool for one in cluster.board.pools()] == ["gpu@there"]
+
+
+def test_a_snapshot_says_when_it_was_published(cluster: Cluster) -> None:
+    before = cluster.board.now_ms()
+    cluster.board.publish(snapshot(models=("x",)))
+    (shown,) = cluster.board.pools()
+    assert before <= shown.published_ms <= cluster.board.now_ms()
+    assert shown.models == ("x",)
+
+
+def test_decisions_are_kept_newest_first_and_sixteen_of_them(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    for number in range(20):
+        cluster.board.note([decision("a", "wait", f"reason {chr(97 + number)}")])
+    kept = cluster.board.decisions("a")
+    assert [one.reason[-1] for one in kept] == list("tsrqponmlkjihgfe")
+    status = cluster.board.status("a")
+    assert status is not None
+    assert status.why == "reason t"
+
+
+def test_a_decision_that_says_nothing_new_is_not_kept_twice(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    for seconds in (3.2, 3.1, 2.9):
+        cluster.board.note([decision("a", "wait", f"cpu is free in {seconds} s")])
+    assert len(cluster.board.decisions("a")) == 1
+    cluster.lease("a")
+    cluster.board.hand_back("a", "token-a")
+    cluster.board.note([decision("a", "wait", "cpu is free in 2.7 s")])
+    assert [one.action for one in cluster.board.decisions("a")] == ["wait", "lease", "wait"]
+
+
+def test_nothing_is_noted_about_a_job_that_does_not_wait(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    cluster.board.cancel("a")
+    cluster.board.note([decision("a", "wait"), decision("b", "wait")])
+    assert cluster.board.decisions("a") == []
+    assert cluster.board.decisions("b") == []
+
+
+def test_a_lease_that_nobody_claimed_is_held_again_without_a_word(cluster: Cluster) -> None:
+    cluster.accept(generate("a"), generate("b"))
+    cluster.lease("a")
+    assert cluster.lose() == ["a"]
+    assert cluster.held() == ["a", "b"]
+    status = cluster.board.status("a")
+    assert status is not None
+    assert (status.attempt, status.crashes, status.pool) == (0, 0, None)
+    assert cluster.board.loads() == {}
+    assert cluster.board.claim("a", "token-a", POOL, 1) == Refusal(reason="stale")
+
+
+def test_a_run_whose_lease_is_renewed_is_left_alone(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    cluster.start("a")
+    cluster.board.reap(cluster.role)
+    for _ in range(4):
+        cluster.world.pass_time(3.5)
+        cluster.refresh()
+        cluster.board.report(POOL, [StepReport(job="a", token="token-a", text="x", tokens=(1,))])
+        assert cluster.board.reap(cluster.role) == []
+    assert cluster.state("a") is JobState.RUNNING
+
+
+@pytest.mark.parametrize("gap_s", [20, -3600])
+def test_after_a_gap_or_a_backward_clock_every_lease_is_extended_once(
+    cluster: Cluster, gap_s: float
+) -> None:
+    cluster.accept(generate("a"), generate("b"))
+    cluster.start("a")
+    cluster.lease("b")
+    cluster.board.reap(cluster.role)
+    cluster.world.pass_time(gap_s)
+    cluster.role = cluster.take_role()
+    assert cluster.board.reap(cluster.role) == []
+    assert cluster.board.reap(cluster.role) == []
+    assert cluster.state("a") is JobState.RUNNING
+    assert set(cluster.lose()) == {"a", "b"}
+
+
+def test_the_first_pass_of_all_takes_nothing_away(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    cluster.start("a")
+    cluster.world.pass_time(100)
+    cluster.role = cluster.take_role()
+    assert cluster.board.reap(cluster.role) == []
+    assert cluster.state("a") is JobState.RUNNING
+
+
+def test_a_held_job_that_cannot_be_placed_fails_with_its_reason(cluster: Cluster) -> None:
+    cluster.accept(generate("a"), generate("b"))
+    error = JobError(code="unplaceable", message="no pool has the memory", allowed="less")
+    assert cluster.board.fail("a", error) is True
+    assert cluster.board.fail("a", error) is False
+    result = cluster.board.result("a")
+    assert result is not None
+    assert (result.state, result.error) == (JobState.FAILED, error)
+    assert result.times.held_ms == result.times.total_ms
+    cluster.lease("b")
+    assert cluster.board.fail("b", error) is False
+
+
+def _woken(cluster: Cluster) -> bool:
+    return cluster.board.wait_for_work(0.01)
+
+
+def test_the_pump_is_woken_by_what_changes_its_view(cluster: Cluster) -> None:
+    assert _woken(cluster)
+    assert not _woken(cluster)
+    board = cluster.board
+    cluster.accept(generate("a"), generate("b"))
+    assert _woken(cluster)
+    assert not _woken(cluster)
+    board.publish(snapshot(in_flight=1))
+    assert not _woken(cluster)
+    for new in ({"slots": 8}, {"pressure": Pressure.SOFT}, {"models": ("y",)}):
+        board.publish(snapshot(**new))
+        assert _woken(cluster)
+    board.register(ECHO)
+    assert _woken(cluster)
+    board.register(ECHO)
+    assert not _woken(cluster)
+    cluster.start("a")
+    cluster.finish("a")
+    assert _woken(cluster)
+    cluster.start("b")
+    board.hand_back("b", "token-b")
+    assert _woken(cluster)
+
+
+def test_a_waiting_pump_is_woken_at_once(cluster: Cluster) -> None:
+    while _woken(cluster):
+        pass
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(cluster.board.wait_for_work(4)))
+    waiting.start()
+    cluster.accept(generate("a"))
+    waiting.join()
+    assert found == [True]
+
+
+LINKED = Envelope(link=[{"task": "next"}], group="g", root_id="r", delivery="d")
+
+
+def test_links_of_an_ended_job_are_given_out_until_they_are_sent(cluster: Cluster) -> None:
+    board = cluster.board
+    board.accept(generate("a"), LINKED)
+    cluster.accept(generate("b"))
+    assert board.take_after() is None
+    cluster.start("a")
+    cluster.start("b")
+    cluster.finish("a", text="answer")
+    cluster.finish("b")
+    taken = board.take_after()
+    assert taken is not None
+    assert (taken[0].id, taken[0].text, taken[1]) == ("a", "answer", LINKED)
+    assert board.take_after() is None
+    cluster.world.pass_time(11)
+    assert board.take_after() == taken
+    board.sent("a")
+    cluster.world.pass_time(11)
+    assert board.take_after() is None
+
+
+def test_links_of_a_refused_job_are_sent_too(cluster: Cluster) -> None:
+    error = JobError(code="invalid", message="no")
+    cluster.board.refuse("a", None, error, Envelope(link_error=[{"task": "oh"}]))
+    taken = cluster.board.take_after()
+    assert taken is not None
+    assert taken[0].error == error
+
+
+def test_links_outlive_a_result_that_is_not_kept_long(cluster: Cluster) -> None:
+    cluster.board.accept(generate("a", keep_s=1), LINKED)
+    cluster.board.cancel("a")
+    cluster.world.pass_time(100)
+    assert cluster.board.take_after() is not None
+    cluster.board.sent("a")
+    cluster.world.pass_time(2)
+    assert cluster.board.status("a") is None
+
+
+def test_a_job_sent_again_before_its_links_were_is_not_taken_for_ended(cluster: Cluster) -> None:
+    cluster.board.accept(generate("a"), LINKED)
+    cluster.board.cancel("a")
+    assert cluster.board.accept(generate("a"), Envelope(link=[{"task": "new"}]))
+    assert cluster.board.take_after() is None
+
+
+def test_a_training_slice_is_held_where_its_checkpoint_can_be_read(cluster: Cluster) -> None:
+    cluster.accept(train("t"))
+    cluster.start("t")
+    checkpoint = Checkpoint(name="step-1", storage="disk-1", step=1)
+    assert cluster.board.yield_slice("t", "token-t", checkpoint, ECHO, 2.5)
+    (job,) = cluster.board.held(32)
+    assert (job.storage, job.order) == ("disk-1", 2.5)
+
+
+def test_a_memory_guard_that_sees_room_says_nothing(world: World) -> None:
+    assert world.board().guard_memory() is None
