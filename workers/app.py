@@ -16,6 +16,7 @@ from workers.settings import Settings
 
 TRANSPORT = "workers.transport:Transport"
 AMQP = "workers.reconnect:Amqp"
+CONSUMER = "workers.consumer:Consumer"
 CONNECT_TIMEOUT_S = 3.0
 SOCKET_TIMEOUT_S = 10.0
 
@@ -85,6 +86,7 @@ def _broker(settings: Settings, role: Role, name: str) -> dict[str, Any]:
         "broker_heartbeat": 0,
         "broker_pool_limit": 2,
         "result_backend": settings.url,
+        "result_backend_thread_safe": True,
         "redis_max_connections": 2,
         "redis_socket_timeout": SOCKET_TIMEOUT_S,
         "redis_socket_connect_timeout": CONNECT_TIMEOUT_S,
@@ -114,6 +116,7 @@ def _messages(queues: tuple[str, ...]) -> dict[str, Any]:
 def _worker(role: Role) -> dict[str, Any]:
     return {
         "worker_pool": "threads",
+        "worker_consumer": CONSUMER,
         "worker_prefetch_multiplier": 1,
         "worker_enable_prefetch_count_reduction": False,
         "worker_detect_quorum_queues": False,

@@ -14,6 +14,7 @@ from noidle.errors import ClusterUnavailable, InvalidJob, NoidleError, Overloade
 from noidle.jobs import EngineName, parse_job
 from noidle.results import JobError
 from routing.board import Board, Envelope
+from routing.message import LEASED_HEADER
 
 LOG = logging.getLogger("noidle.intake")
 _AT_ONCE_S = 0.001
@@ -21,7 +22,7 @@ _AT_ONCE_S = 0.001
 
 class Request(CeleryRequest):  # type: ignore[misc]  # celery has no types
     """Celery's own delays, expiry and revocation act in one worker's memory; noidle has all
-    three on the board."""
+    three on the board. What a lease covers needs no acknowledgement either."""
 
     @property
     def eta(self) -> None:
@@ -29,6 +30,12 @@ class Request(CeleryRequest):  # type: ignore[misc]  # celery has no types
 
     def revoked(self) -> bool:
         return False
+
+    def acknowledge(self) -> None:
+        if LEASED_HEADER in self.request_dict:
+            self.acknowledged = True
+        else:
+            super().acknowledge()
 
 
 class Intake:

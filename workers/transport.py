@@ -40,15 +40,10 @@ _OWED: defaultdict[str, set[str]] = defaultdict(set)
 
 
 class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
-    """Notes what is under way, in Redis for messages without a lease."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._covered: dict[str, Any] = {}
+    """Notes in Redis what is under way, except for messages that a lease covers."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
         if LEASED_HEADER in (message.headers or {}):
-            self._covered[delivery_tag] = message
             return
         info = message.delivery_info
         note = dumps([message._raw, info["exchange"], info["routing_key"]])
@@ -60,8 +55,6 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         virtual.QoS.append(self, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        if self._covered.pop(delivery_tag, None) is not None:
-            return
         virtual.QoS.ack(self, delivery_tag)
         try:
             if self.channel.closed:
@@ -69,14 +62,6 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
             self._remove_from_indices(delivery_tag).execute()
         except _CUT:
             _OWED[self.unacked_key].add(delivery_tag)
-
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        covered = self._covered.pop(delivery_tag, None)
-        if covered is None:
-            super().reject(delivery_tag, requeue=requeue)
-        elif requeue:
-            with self.channel.conn_or_acquire() as client:
-                client.rpush(covered.delivery_info["routing_key"], dumps(covered._raw))
 
     def restore_unacked(self, client: Any = None) -> list[Any]:
         """Called once, as the channel closes. What cannot be given back now comes back by
@@ -123,6 +108,8 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu has no types
     taken_key: str | None = None
     from_transport_options = (*kombu_redis.Channel.from_transport_options, "taken_key")
 
+    # kombu makes a client for each command, which costs more than the command
+    _commands: Any = None
     # queue of the BLMOVE under way
     _moving_from: str | None = None
     # what it brought, while it is being delivered
@@ -151,6 +138,13 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu has no types
         """The message is noted in the same transaction: the list need not hold it any more."""
         if self._taken is not None:
             pipe.lrem(self.taken_key, 1, self._taken)
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        if asynchronous:
+            return super()._create_client(asynchronous=True)
+        if self._commands is None or self._commands.connection_pool is not self.pool:
+            self._commands = super()._create_client()
+        return self._commands
 
     def _only_queue(self) -> str | None:
         queues = self.active_queues
@@ -235,3 +229,9 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu has no types
 
 class Transport(kombu_redis.Transport):  # type: ignore[misc]  # kombu has no types
     Channel = Channel
+
+    def _deliver(self, message: Any, queue: str) -> None:
+        if queue not in self._callbacks and LEASED_HEADER in message.get("headers", {}):
+            # nobody consumes here any more: the lease goes elsewhere, or is handed back
+            return
+        super()._deliver(message, queue)

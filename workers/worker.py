@@ -66,6 +66,8 @@ class Worker(CeleryWorker):  # type: ignore[misc]  # celery has no types
 
     def end(self) -> None:
         """From any thread: the worker leaves its loop, waits for its threads, and returns."""
+        if self.consumer is not None and self.consumer.event_dispatcher is not None:
+            self.consumer.event_dispatcher.flush()
         state.should_stop = 0
         if self.hub is not None:
             self.hub.call_soon(_nothing)
