@@ -11,7 +11,9 @@ from routing.cluster import Cluster
 from routing.promises import Promises
 
 SNAPSHOTS_S = 0.25
-"""Snapshots come once a second; at a thousand pools reading them is what costs."""
+"""Snapshots come once a second and on change; at a thousand pools reading them is what costs."""
+IDLE_S = 1.0
+"""With nothing to decide they are read less often, but read: see `shared`."""
 SHARED_S = 60.0
 """An engine counts as having several pools until so long after the last time it had."""
 
@@ -48,10 +50,17 @@ class Picture:
         for engine in [engine for engine, count in counts.items() if count > 1]:
             self._shared[engine] = now_s
 
-    def cluster(self) -> Cluster:
-        now_s = self._clock()
-        if self._read_s is None or now_s - self._read_s >= SNAPSHOTS_S:
+    def glance(self) -> None:
+        """Keeps an eye on which pools there are while nothing is to be decided."""
+        self._refresh_after(IDLE_S)
+
+    def _refresh_after(self, age_s: float) -> None:
+        if self._read_s is None or self._clock() - self._read_s >= age_s:
             self.refresh()
+
+    def cluster(self) -> Cluster:
+        self._refresh_after(SNAPSHOTS_S)
+        now_s = self._clock()
         loads = self._board.loads()
         return Cluster(
             pools=self._pools,

@@ -19,7 +19,7 @@ from routing.explanation import decision_of, reason_of
 from routing.message import lease_message
 from routing.notes import Notes
 from routing.patience import Patience
-from routing.picture import Picture
+from routing.picture import SNAPSHOTS_S, Picture
 from routing.placement import Placement
 from routing.policy import decide
 from routing.rhythm import Timer, Trouble
@@ -95,6 +95,8 @@ class Pump:
         self._patience = Patience(unplaceable_s)
         self._notes = Notes()
         self._role: PumpRole | None = None
+        # jobs were held at the last look: fresh snapshots may free them
+        self._waiting = False
         self._renew = Timer(clock, RENEW_S)
         self._tidy = Timer(clock, TIDY_S)
         self._memory = Timer(clock, MEMORY_S)
@@ -111,7 +113,7 @@ class Pump:
                 if more is None:
                     stop.wait(STANDBY_S)
                 elif not more:
-                    self._board.wait_for_work(IDLE_S)
+                    self._board.wait_for_work(SNAPSHOTS_S if self._waiting else IDLE_S)
             except ClusterUnavailable as error:
                 if trouble.new(error):
                     LOG.warning("held jobs wait: %s", error, extra={"event": "pump.trouble"})
@@ -184,7 +186,9 @@ class Pump:
         more behind the heads."""
         # 1. what waits, and where it could go
         held = self._board.held(HEADS)
+        self._waiting = bool(held)
         if not held:
+            self._picture.glance()
             return False
         self._picture.promises.drop(job.id for job in held)
         cluster = self._picture.cluster()
