@@ -66,5 +66,5 @@ def local_url(root: Path | None = None) -> str | None:
     Args:
         root: its data directory; absent, the one the settings name.
     """
-    cluster = running(DataDir(root=root or load_settings().data_dir))
+    cluster = running(DataDir(root=root.expanduser() if root else load_settings().data_dir))
     return cluster.url if cluster is not None else None

@@ -34,9 +34,11 @@ def start(
     )
 
 
-def run(data: Path, *arguments: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    data: Path, *arguments: str, url: str | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """A command that ends."""
-    settings = {"host": "box"} if url is None else {"host": "box", "url": url}
+    settings = {"host": "box", **settings, **({} if url is None else {"url": url})}
     return subprocess.run(
         [sys.executable, "-m", "ops", *arguments],
         env=environment(data, **settings),

@@ -56,9 +56,7 @@ class Scene:
 
     def start(self, name: str, script: str, grace_s: float = 10.0) -> int:
         command = (sys.executable, "-c", script)
-        spec = ChildSpec(
-            name=name, command=command, environment=dict(os.environ), grace_s=grace_s
-        )
+        spec = ChildSpec(name=name, command=command, environment=dict(os.environ), grace_s=grace_s)
         self.supervisor.start(spec)
         return self.supervisor.pids[name]
 
