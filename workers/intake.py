@@ -17,6 +17,8 @@ from routing.board import Board, Envelope
 from routing.message import LEASED_HEADER
 
 LOG = logging.getLogger("noidle.intake")
+REQUEST = f"{__name__}:Request"
+"""For tasks, which name their request class."""
 _AT_ONCE_S = 0.001
 
 

@@ -16,12 +16,11 @@ from noidle.jobs import KINDS, EngineName
 from noidle.results import JobResult, JobState
 from routing.board import Refusal
 from routing.message import task_name
-from workers.intake import Intake
+from workers.intake import REQUEST, Intake
 from workers.runs import Ending, Outcome
 from workers.work import Work
 
 LOG = logging.getLogger("noidle.pool")
-REQUEST = "workers.intake:Request"
 
 
 class PoolTask(Task):  # type: ignore[misc]  # celery has no types
