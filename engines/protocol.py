@@ -113,7 +113,10 @@ class Step(_Message):
     """Everything that moved in one step of the engine."""
 
     event: Literal["step"] = "step"
+    # each run at most once
     runs: tuple[RunStep, ...]
+    # where the bound depends on the models in memory; goes before the hello's
+    kv_tokens_total: int | None = None
     kv_tokens_free: int | None = None
     # models in memory
     loaded: tuple[str, ...] = ()

@@ -1,0 +1,144 @@
+"""Everything that reads and writes text: runs on their way in, and a batch for each model.
+
+Owns which run is where, and that each gives its model back. Knows nothing of training or of
+the pipes."""
+
+from collections.abc import Callable
+
+from engines.protocol import Dropped, Start
+from engines.tensor.batch import Batch
+from engines.tensor.boarding import Boarding, Gate
+from engines.tensor.device import Device
+from engines.tensor.library import Library, Resident
+from engines.tensor.outbox import Outbox, Run
+from engines.tensor.porter import Porter
+from engines.tensor.rates import RateBook
+from engines.tensor.text_run import TextRun
+from noidle.jobs import Generate, Score
+
+PART_S, ALONE_PART_S = 0.1, 0.25
+"""How long a part of a prompt takes while others decode, and while none does."""
+SMALLEST_PART, FIRST_PART, LARGEST_PART = 16, 64, 2048
+"""Tokens: the least, before speed is known, and the most."""
+
+
+class Desk:
+    """Advance it pass by pass."""
+
+    def __init__(
+        self,
+        library: Library,
+        device: Device,
+        *,
+        outbox: Outbox,
+        rates: RateBook,
+        clock: Callable[[], float],
+    ) -> None:
+        self._library, self._device = library, device
+        self._outbox, self._rates, self._clock = outbox, rates, clock
+        self._porter = Porter("loads", clock)
+        self._gate = Gate(library, self._porter, clock)
+        self._runs: dict[str, TextRun] = {}
+        self._boarding: dict[str, Boarding] = {}
+        self._batches: dict[Resident, Batch] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._runs or self._boarding) or self._porter.busy
+
+    def begin(self, start: Start, job: Generate | Score) -> None:
+        """
+        Raises:
+            InvalidJob: the model is unknown, or the text does not fit its context.
+        """
+        entered = self._gate.begin(start, job)
+        if isinstance(entered, Boarding):
+            self._boarding[start.run] = entered
+        else:
+            self._join(entered)
+
+    def preload(self, model: str, on_fault: Callable[[BaseException], None]) -> None:
+        """
+        Raises:
+            InvalidJob: the model is unknown.
+        """
+
+        def told(error: BaseException | None) -> None:
+            if error is not None:
+                on_fault(error)
+
+        self._gate.preload(model).add_done_callback(lambda future: told(future.exception()))
+
+    def drop(self, run: str) -> None:
+        if run in self._runs:
+            found = self._runs[run]
+            self._batches[found.resident].drop(found)
+        elif run in self._boarding and not self._boarding[run].dropped:
+            # what the porter does for it goes on; its model is given back then
+            self._boarding[run].dropped = True
+            self._outbox.end(self._boarding[run], Dropped(run=run))
+
+    def advance(self) -> tuple[int, int]:
+        """A part of the texts to read and a step of each batch; tokens read, runs decoded."""
+        self._board()
+        decoding = sum(batch.decoding for batch in self._batches.values())
+        budget, read, decoded = self._part(decoding), 0, 0
+        for batch in self._batches.values():
+            read += batch.read(budget - read) if read < budget else 0
+            decoded += batch.decode()
+        return read, decoded
+
+    def forget_ended(self) -> None:
+        """Gives back what runs that ended in this pass held."""
+        for ended in self._outbox.ended:
+            run = self._runs.pop(ended, None)
+            if run is not None:
+                self._library.give(run.resident)
+        for resident in [one for one, batch in self._batches.items() if batch.idle]:
+            del self._batches[resident]
+
+    def waiting(self) -> list[Run]:
+        """Runs that did not move by themselves but are in good hands."""
+        runs: list[Run] = [run for batch in self._batches.values() for run in batch.waiting]
+        if self._porter.moving:
+            runs += [one for one in self._boarding.values() if not one.dropped]
+        return runs
+
+    def kv_tokens(self) -> tuple[int, int] | None:
+        """Total and free; None while no model runs."""
+        if not self._batches:
+            return None
+        total = sum(one.runner.rows * one.runner.capacity for one in self._batches)
+        return total, total - sum(batch.kv_tokens for batch in self._batches.values())
+
+    def _board(self) -> None:
+        for boarding in [one for one in self._boarding.values() if one.future.done()]:
+            del self._boarding[boarding.id]
+            error = boarding.future.exception()
+            if boarding.dropped:
+                if error is None:
+                    self._library.give(boarding.future.result().resident)
+            elif error is not None:
+                self._outbox.fail(boarding, error)
+            else:
+                self._join(boarding.future.result())
+
+    def _join(self, run: TextRun) -> None:
+        self._runs[run.id] = run
+        if run.resident not in self._batches:
+            self._batches[run.resident] = Batch(
+                run.resident,
+                self._outbox,
+                self._rates,
+                wait_device=self._device.wait,
+                clock=self._clock,
+            )
+        self._batches[run.resident].join(run)
+
+    def _part(self, decoding: int) -> int:
+        """Tokens to read in this pass."""
+        per_s = self._rates.prefill.per_s
+        if per_s is None:
+            return FIRST_PART
+        tokens = int(per_s * (PART_S if decoding else ALONE_PART_S))
+        return max(SMALLEST_PART, min(LARGEST_PART, tokens))

@@ -1,0 +1,174 @@
+"""The engine's loop: what arrived, a part of the prompts, a decode step, a part of a training
+step, then one event for everything that moved.
+
+Owns the order and the sharing of time between kinds of work. Knows nothing of how any of it is
+computed."""
+
+import platform
+import time
+from collections.abc import Callable
+
+import tokenizers
+import torch
+
+from engines.environment import EngineEnvironment
+from engines.protocol import (
+    PROTOCOL_VERSION,
+    AnyOp,
+    Drop,
+    Hello,
+    Log,
+    ModelSeen,
+    Preload,
+    Start,
+    Stop,
+)
+from engines.tensor.channel import Channel
+from engines.tensor.desk import Desk
+from engines.tensor.device import open_device
+from engines.tensor.library import Library
+from engines.tensor.opening import MemoryOpener
+from engines.tensor.outbox import Outbox, Refused
+from engines.tensor.rates import RateBook
+from engines.tensor.school import School
+from noidle.errors import NoidleError
+from noidle.jobs import KINDS, Train, parse_job
+from tensor_llm.store import ModelStore
+
+STILL_THERE_S = 0.5
+"""How often runs that wait inside the engine are said to move."""
+TICK_S = 0.02
+"""How often work beside the loop is looked after while there is nothing to compute."""
+
+
+class Loop:
+    """One thread computes, so what runs share needs no locks."""
+
+    def __init__(
+        self,
+        environment: EngineEnvironment,
+        channel: Channel,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._environment, self._channel, self._clock = environment, channel, clock
+        self._device = open_device(environment)
+        self._store = store = ModelStore(environment.data_dir)
+        self._rates = rates = RateBook(clock)
+        self._outbox = outbox = Outbox(channel.emit)
+        opener = MemoryOpener(
+            store,
+            self._device,
+            slots=environment.slots,
+            limit_bytes=environment.memory_bytes,
+            rates=rates,
+            clock=clock,
+        )
+        self._library = Library(store, opener, clock, on_short=self._make_memory)
+        self._desk = Desk(self._library, self._device, outbox=outbox, rates=rates, clock=clock)
+        self._school = School(
+            store,
+            environment.text_dir,
+            self._device,
+            self._library,
+            outbox=outbox,
+            rates=rates,
+            clock=clock,
+        )
+        self._still_there_at_s = self._learn_at_s = clock()
+
+    def run(self) -> None:
+        """Until told to stop."""
+        self._greet()
+        computed = False
+        while True:
+            wait_s = 0.0 if computed else TICK_S if self._desk.busy or self._school.busy else None
+            for op in self._channel.take(wait_s):
+                if isinstance(op, Stop):
+                    return
+                self._apply(op)
+            read, decoded = self._desk.advance()
+            learnt = self._learn(others=bool(read or decoded))
+            computed = bool(read or decoded or learnt)
+            self._say_who_waits()
+            self._tell(decoded)
+
+    def _greet(self) -> None:
+        versions = {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "tokenizers": tokenizers.__version__,
+        }
+        self._channel.emit(
+            Hello(
+                protocol=PROTOCOL_VERSION,
+                device=self._device.label,
+                kinds=tuple(KINDS),
+                versions=versions,
+            )
+        )
+        for name in self._store.names():
+            try:
+                self._channel.emit(ModelSeen(model=self._store.info(name)))
+            except NoidleError as error:
+                self._warn(error)
+        for name in self._environment.preload:
+            self._preload(name)
+
+    def _apply(self, op: AnyOp) -> None:
+        match op:
+            case Start():
+                self._start(op)
+            case Drop():
+                self._desk.drop(op.run)
+                self._school.drop(op.run)
+            case Preload():
+                self._preload(op.model)
+
+    def _start(self, start: Start) -> None:
+        try:
+            job = parse_job(start.job)
+            if isinstance(job, Train):
+                self._school.begin(start, job)
+            else:
+                self._desk.begin(start, job)
+        except Exception as error:  # noqa: BLE001  ends this run alone
+            self._outbox.fail(Refused(start.run), error)
+
+    def _preload(self, name: str) -> None:
+        try:
+            self._desk.preload(name, on_fault=self._warn)
+        except NoidleError as error:
+            self._warn(error)
+
+    def _learn(self, *, others: bool) -> bool:
+        """A part of a training step; beside other work no more than half of the time."""
+        began_s = self._clock()
+        if others and began_s < self._learn_at_s:
+            return False
+        learnt = self._school.advance()
+        ended_s = self._clock()
+        self._learn_at_s = ended_s + (ended_s - began_s)
+        return learnt
+
+    def _say_who_waits(self) -> None:
+        now_s = self._clock()
+        if now_s - self._still_there_at_s < STILL_THERE_S:
+            return
+        self._still_there_at_s = now_s
+        for run in [*self._desk.waiting(), *self._school.waiting()]:
+            self._outbox.moved(run)
+
+    def _tell(self, decoded: int) -> None:
+        self._outbox.flush(self._library.loaded, decoded, self._desk.kv_tokens())
+        self._desk.forget_ended()
+        self._school.forget_ended()
+        self._outbox.clear()
+        news = self._rates.news()
+        if news is not None:
+            self._channel.emit(news)
+
+    def _make_memory(self) -> bool:
+        return self._school.forget_kept()
+
+    def _warn(self, error: BaseException) -> None:
+        self._channel.emit(Log(level="warning", message=str(error)))

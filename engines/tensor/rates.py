@@ -1,0 +1,96 @@
+"""How fast the engine is, learnt from what it does.
+
+Owns the running measurements and the decision when they are worth telling; knows nothing of
+who uses them."""
+
+from collections.abc import Callable
+
+from engines.protocol import RatesMeasured
+
+MEMORY = 0.97
+"""Weight that an older measurement keeps with each new one."""
+TELL_EVERY_S = 1.0
+NEWS = 0.02
+"""Change worth telling, as a share."""
+
+
+class Speed:
+    """Units a second, heavier measurements counting more."""
+
+    def __init__(self) -> None:
+        self._units = self._spent_s = 0.0
+
+    def add(self, units: float, spent_s: float) -> None:
+        self._units = self._units * MEMORY + units
+        self._spent_s = self._spent_s * MEMORY + spent_s
+
+    @property
+    def per_s(self) -> float | None:
+        return self._units / self._spent_s if self._spent_s > 0 else None
+
+
+class Line:
+    """Least squares of time over batch size, older points fading: step_s + slope * batch."""
+
+    def __init__(self) -> None:
+        self._n = self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, batch: int, spent_s: float) -> None:
+        self._n = self._n * MEMORY + 1
+        self._x = self._x * MEMORY + batch
+        self._y = self._y * MEMORY + spent_s
+        self._xx = self._xx * MEMORY + batch * batch
+        self._xy = self._xy * MEMORY + batch * spent_s
+
+    def fit(self) -> tuple[float, float] | None:
+        """Constant and slope, neither negative; None before the first point."""
+        if self._n == 0:
+            return None
+        mean_x, mean_y = self._x / self._n, self._y / self._n
+        spread = self._xx / self._n - mean_x**2
+        # while all batches were of one size nothing is known of the slope
+        slope = 0.0
+        if spread > 1e-3 * mean_x**2:
+            slope = max(0.0, (self._xy / self._n - mean_x * mean_y) / spread)
+        constant = mean_y - slope * mean_x
+        return (constant, slope) if constant >= 0 else (0.0, mean_y / mean_x)
+
+
+class RateBook:
+    """All that is measured; `news` is worth an event about once a second."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.prefill, self.load, self.train = Speed(), Speed(), Speed()
+        self.decode = Line()
+        self._told = RatesMeasured()
+        self._told_at_s = -TELL_EVERY_S
+
+    def news(self) -> RatesMeasured | None:
+        now_s = self._clock()
+        if now_s - self._told_at_s < TELL_EVERY_S:
+            return None
+        rates = self._measured()
+        if not _differ(rates, self._told):
+            return None
+        self._told, self._told_at_s = rates, now_s
+        return rates
+
+    def _measured(self) -> RatesMeasured:
+        step = self.decode.fit()
+        return RatesMeasured(
+            prefill_tokens_per_s=self.prefill.per_s,
+            step_s=step[0] if step else None,
+            step_s_per_sequence=step[1] if step else None,
+            load_bytes_per_s=self.load.per_s,
+            train_tokens_per_s=self.train.per_s,
+        )
+
+
+def _differ(new: RatesMeasured, old: RatesMeasured) -> bool:
+    before = old.model_dump(exclude={"event"})
+    for name, value in new.model_dump(exclude={"event"}).items():
+        known = before[name]
+        if value is not None and (known is None or abs(value - known) > NEWS * abs(known)):
+            return True
+    return False
