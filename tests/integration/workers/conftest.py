@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from noidle.connection import connect
 from routing.redis_board import RedisBoard
@@ -32,3 +33,9 @@ def start(tmp_path: Path, valkey_url: str) -> Iterator[Start]:
 def lender(valkey_url: str) -> Iterator[Lender]:
     with connect(valkey_url) as client:
         yield Lender(RedisBoard(client))
+
+
+@pytest.fixture
+def valkey_client(valkey_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(valkey_url) as client:
+        yield client

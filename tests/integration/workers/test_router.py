@@ -2,9 +2,7 @@
 
 import pytest
 from celery import Celery
-from celery.exceptions import TaskRevokedError
 
-from noidle.errors import JobFailed
 
 
 @pytest.fixture
