@@ -104,7 +104,7 @@ class Pump:
     def run(self, stop: threading.Event) -> None:
         """Decides until `stop` is set, then lets another router take the role at once. Ends
         within a second while Redis answers."""
-        trouble = Trouble()
+        trouble = Trouble(self._clock)
         while not stop.is_set():
             try:
                 more = self.look()

@@ -5,11 +5,13 @@ workers, engines or policy."""
 import json
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
 import redis
+from redis.exceptions import OutOfMemoryError
 
 from noidle import acceptance, keys, record
 from noidle.connection import BLOCK_LIMIT_S, reachable
@@ -174,7 +176,9 @@ class RedisBoard:
             if not limit or used <= MEMORY_SHARE * limit:
                 return None
             why = f"Redis uses {used >> 20} of its {limit >> 20} MiB"
-            self._client.set(keys.FULL, why, px=FULL_MS)
+            # above the limit itself Redis refuses this too, and every acceptance with it
+            with suppress(OutOfMemoryError):
+                self._client.set(keys.FULL, why, px=FULL_MS)
         return why
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:

@@ -4,6 +4,8 @@ what is done."""
 from collections.abc import Callable
 
 SHORTEST_S, LONGEST_S = 0.1, 2.0
+TOLD_EVERY_S = 60.0
+"""A failure that goes on is told again after this."""
 
 
 class Timer:
@@ -23,18 +25,27 @@ class Timer:
 
 
 class Trouble:
-    """A row of failures: each is to be told once, and the waits between tries grow."""
+    """Rows of failures: the waits between tries grow, and each failure is told once in a while,
+    though it may come and go."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._wait_s = 0.0
-        self._told: set[str] = set()
+        self._told_s: dict[str, float] = {}
+        # something was told, and its end was not
+        self._open = False
 
     def new(self, error: Exception) -> bool:
-        """Whether this one was not there in this row yet."""
-        kind = f"{type(error).__name__}: {error}"
-        told = kind in self._told
-        self._told.add(kind)
-        return not told
+        """Whether it is to be told."""
+        kind, now_s = f"{type(error).__name__}: {error}", self._clock()
+        self._told_s = {
+            key: at_s for key, at_s in self._told_s.items() if now_s - at_s < TOLD_EVERY_S
+        }
+        if kind in self._told_s:
+            return False
+        self._told_s[kind] = now_s
+        self._open = True
+        return True
 
     def wait_s(self) -> float:
         """Seconds before the next try."""
@@ -42,8 +53,7 @@ class Trouble:
         return self._wait_s
 
     def over(self) -> bool:
-        """A try succeeded; says whether that ends a row."""
-        ended = bool(self._told)
+        """A try succeeded; says whether that is to be told."""
+        ended, self._open = self._open, False
         self._wait_s = 0.0
-        self._told.clear()
         return ended
