@@ -169,11 +169,12 @@ def _arguments(
     job: AnyJob, around: Mapping[str, Any], held_limit: int, rng: random.Random
 ) -> list[Argument]:
     text = written(job)
+    delivery = around.get("delivery")
     fields = {"job": text, **_record(job, rng), **surroundings(around)}
     arguments: list[Argument] = [
         job.id,
         digest(text),
-        str(around.get("delivery") or uuid.uuid4().hex),
+        f"tag:{delivery}" if delivery else f"call:{uuid.uuid4().hex}",
         held_set(job),
         held_limit,
         job.model,

@@ -19,7 +19,10 @@ local key = P .. 'job:' .. id
 local old = read(id, { 'state', 'digest', 'delivery' })
 local again = old.state == 'failed' or old.state == 'cancelled' or old.state == 'expired'
 if old.state then
-  if old.delivery == delivery then return { 'known' } end
+  if old.delivery == delivery then
+    -- a call repeated after a lost answer, or a message delivered twice
+    return { string.sub(delivery, 1, 5) == 'call:' and 'accepted' or 'known' }
+  end
   if not again then
     return { old.digest == digest and 'known' or 'different' }
   end
