@@ -47,8 +47,9 @@ class Answer:
             temperature=job.temperature, top_k=job.top_k, top_p=job.top_p, seed=start.seed
         )
         self._limit = job.max_tokens
+        self._reason: str | None = None
         self._stream = TextStream(resident.tokenizer, job.stop)
-        self._stream.resume(start.tokens, start.text)
+        self._resume(start)
         # to be read into the cache before anything comes out, and how many are
         self.inputs, self.read = [*prompt, *start.tokens], 0
         # tokens its row may come to hold
@@ -63,7 +64,6 @@ class Answer:
         self._parts: list[str] = []
         # how much of both was told
         self._told_tokens = self._told_parts = 0
-        self._reason: str | None = None
         self._check_over()
 
     @property
@@ -122,7 +122,20 @@ class Answer:
             tpot_ms=decode_ms / after_first if after_first > 0 else None,
         )
 
+    def _resume(self, start: Start) -> None:
+        try:
+            self._stream.resume(start.tokens, start.text)
+        except ValueError:
+            # a former attempt had emitted all, what it held back too, and died before it said so
+            whole = TextStream(self.resident.tokenizer)
+            spelt = "".join(map(whole.push, start.tokens)) + whole.finish()
+            if spelt != start.text:
+                raise
+            self._reason = "length" if len(start.tokens) >= self._limit else "eos"
+
     def _check_over(self) -> None:
+        if self._reason is not None:
+            return
         if self._stream.stopped:
             self._reason = "stop"
         elif self._earlier + len(self._tokens) >= self._limit:

@@ -1,0 +1,441 @@
+"""What every engine program must do, whatever computes behind it: one suite, run against the
+echo engine and against the tensor engine under each engine name.
+
+Runs without celery and redis: `pytest --noconftest tests/contract/test_engine_contract.py`."""
+
+import functools
+import math
+import os
+import shutil
+import signal
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from engines.environment import EngineEnvironment
+from engines.machine import inspect_machine
+from engines.placement import find_engines
+from engines.program import load_program, shipped
+from engines.protocol import CheckpointRef, Done, Dropped, Failed, Yield
+from engines.storage import storage_id
+from noidle.jobs import Generate, ModelShape, Score, Train
+from tensor_llm.checkpoint import load_model
+from tensor_llm.generate import generate
+from tensor_llm.sampling import Sampling
+from tensor_llm.store import ModelStore
+from tensor_llm.train_run import TrainRun
+from tests.contract.engine_driver import Driver
+
+CONTEXT = 256
+SLOTS = 4
+SHAPE = ModelShape(
+    layers=3, hidden=32, heads=4, kv_heads=2, vocabulary=320, context=CONTEXT, tied_head=True
+)
+TEXT = (
+    "The cat sat on the mat and looked at the moon. 猫はマットの上に座って、月を見ていた。\n"
+    "A queue holds what waits; a slot holds what runs. 待つものは列に、動くものは枠に。\n"
+) * 40
+PROMPTS = ["The cat", "A queue holds", "猫は", "moon. A slot", "待つものは", "x"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An engine under test."""
+
+    program: str
+    engine: str
+    stand_in: bool = False
+
+    def __str__(self):
+        return f"{self.program}-{self.engine}{'-stand-in' if self.stand_in else ''}"
+
+
+def gpu(engine):
+    return pytest.param(Kind("tensor", engine), marks=pytest.mark.gpu, id=f"tensor-{engine}")
+
+
+KINDS = [
+    Kind("echo", "cpu"),
+    Kind("tensor", "cpu"),
+    *(Kind("tensor", engine, stand_in=True) for engine in ("hybrid", "cuda", "gpu")),
+    *(gpu(engine) for engine in ("hybrid", "cuda", "gpu")),
+]
+
+
+@functools.cache
+def placements():
+    return {str(one.engine): one for one in find_engines(inspect_machine(), cores=1)}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A data folder with a small model that has learnt a little."""
+    folder = tmp_path_factory.mktemp("trained")
+    torch.set_num_threads(1)
+    job = Train(model="small", text=TEXT, shape=SHAPE, steps=40, batch=8, sequence=64)
+    run = TrainRun.open(ModelStore(folder), job, [TEXT], seed=3)
+    while not run.trainer.done:
+        run.trainer.step()
+    run.save("trained0")
+    return folder
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def kind(request):
+    found = placements()[request.param.engine]
+    if not request.param.stand_in and not found.can_run:
+        pytest.skip(f"{request.param.engine}: {found.why}")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def environment(kind, trained, tmp_path_factory):
+    data = tmp_path_factory.mktemp("data") / "cluster"
+    shutil.copytree(trained, data)
+    (data / "text").mkdir()
+    own = EngineEnvironment(
+        engine=kind.engine,
+        data_dir=data,
+        text_dir=data / "text",
+        storage=storage_id(data),
+        threads=1,
+        slots=SLOTS,
+        stand_in=kind.stand_in,
+        dtype="float32",
+    )
+    echo = {"ECHO_CONTEXT": str(CONTEXT), "ECHO_MODELS": "small", "ECHO_STEP_S": "0.003"}
+    return {**own.variables(), **echo}
+
+
+def driver(kind, environment):
+    return Driver(load_program(shipped(kind.program)), kind.engine, environment)
+
+
+@pytest.fixture(scope="module")
+def shared(kind, environment):
+    with driver(kind, environment) as one:
+        yield one
+        assert [end for end in one.exits if not end.expected] == []
+
+
+@pytest.fixture
+def engine(shared):
+    """The shared engine, with nothing left running by a test that failed."""
+    yield shared
+    for run, seen in shared.runs.items():
+        if seen.end is None:
+            shared.drop(run)
+
+
+@pytest.fixture(scope="module")
+def reference(kind, trained):
+    """The plain definition: a model's answer, uncached and alone. An echo has none."""
+    if kind.program == "echo":
+        return None
+    loaded = load_model(ModelStore(trained), "small")
+
+    def answer(job, seed):
+        tokens = generate(
+            loaded.model,
+            loaded.tokenizer.encode(job.prompt),
+            max_tokens=job.max_tokens,
+            sampling=Sampling(
+                temperature=job.temperature, top_k=job.top_k, top_p=job.top_p, seed=seed
+            ),
+            eos_token=loaded.tokenizer.eos_token,
+            cached=False,
+        )
+        return tuple(tokens), loaded.tokenizer.decode(tokens)
+
+    return answer
+
+
+def ask(prompt="The cat", max_tokens=24, **more):
+    return Generate(model="small", prompt=prompt, max_tokens=max_tokens, **more)
+
+
+def lesson(name, **more):
+    settings = {"steps": 24, "batch": 4, "sequence": 32, "warmup_steps": 4, "slice_s": 60}
+    return Train(model=name, text=TEXT, shape=SHAPE, **{**settings, **more})
+
+
+def test_it_says_hello_with_what_it_can_do(engine, kind):
+    hello = engine.hellos[0]
+    assert hello.protocol == 1
+    assert set(hello.kinds) == {"generate", "score", "train"}
+    assert hello.device
+    if kind.stand_in:
+        assert f"stand-in for {kind.engine}" in hello.device
+
+
+def test_it_tells_the_models_it_can_use(engine):
+    engine.until(lambda: "small" in [model.name for model in engine.models])
+    small = next(model for model in engine.models if model.name == "small")
+    assert small.context == CONTEXT
+    assert small.revision
+
+
+def test_the_steps_of_a_run_joined_are_its_result(engine):
+    seen = engine.do(ask())
+    result = seen.end.result
+    assert isinstance(seen.end, Done)
+    assert (seen.text, seen.tokens) == (result.text, result.tokens)
+    assert result.finish_reason == "length"
+    assert len(result.tokens) == 24
+    assert result.prompt_tokens >= 1
+    assert result.revision == seen.steps[-1].revision
+    assert result.decode_ms > 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_seed_decides_an_answer(engine, temperature):
+    job = ask(temperature=temperature)
+    first, again = engine.do(job, seed=5), engine.do(job, seed=5)
+    assert first.tokens == again.tokens
+    if temperature:
+        assert engine.do(job, seed=6).tokens != first.tokens
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, {"temperature": 0.8}, {"temperature": 1.2, "top_k": 20, "top_p": 0.9}],
+    ids=["greedy", "temperature", "top-k-top-p"],
+)
+def test_runs_that_join_and_leave_a_batch_say_what_they_say_alone(engine, reference, sampling):
+    jobs = [ask(prompt, 10 + 7 * place, **sampling) for place, prompt in enumerate(PROMPTS)]
+    runs = []
+    for place, job in enumerate(jobs):
+        runs.append(engine.start(job, seed=place))
+        # the next one joins while this one is in its midst
+        engine.until(lambda run=runs[-1]: engine.runs[run].tokens or engine.runs[run].end)
+    together = [engine.finish(run) for run in runs]
+    for place, (job, seen) in enumerate(zip(jobs, together, strict=True)):
+        if reference is not None:
+            assert (seen.tokens, seen.text) == reference(job, place)
+        else:
+            assert seen.tokens == engine.do(job, seed=place).tokens
+
+
+def test_runs_decode_together_up_to_the_slots(engine, kind):
+    before = len(engine.batches)
+    runs = [engine.start(ask(max_tokens=60), seed=place) for place in range(SLOTS + 2)]
+    for run in runs:
+        assert len(engine.finish(run).tokens) == 60
+    if kind.program == "tensor":
+        assert max(engine.batches[before:]) == SLOTS
+
+
+def test_a_dropped_run_ends_at_once_and_others_go_on(engine):
+    job = ask(max_tokens=200)
+    alone = engine.do(job, seed=9)
+    dropped, kept = engine.start(job, seed=8), engine.start(job, seed=9)
+    engine.until(lambda: len(engine.runs[dropped].tokens) > 3)
+    engine.drop(dropped)
+    seen = engine.finish(dropped)
+    assert isinstance(seen.end, Dropped)
+    assert len(seen.tokens) < 200
+    assert engine.finish(kept).tokens == alone.tokens
+
+
+def test_dropping_what_has_ended_is_passed_over(engine):
+    run = engine.start(ask(max_tokens=1))
+    engine.finish(run)
+    engine.drop(run)
+    engine.drop("never-started")
+    assert isinstance(engine.do(ask(max_tokens=1)).end, Done)
+
+
+@pytest.mark.parametrize("prompt", ["The cat", "猫は"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("emitted", [1, 7, 16, 29, 30])
+def test_a_run_resumed_behind_what_it_emitted_ends_like_an_undisturbed_one(
+    engine, prompt, temperature, emitted
+):
+    job = ask(prompt, 30, temperature=temperature)
+    whole = engine.do(job, seed=4)
+    # a former attempt that died right after its n-th token
+    before = [step for step in whole.steps if step.tokens][:emitted]
+    text = "".join(step.text for step in before)
+    tokens = tuple(token for step in before for token in step.tokens)
+    revision = whole.end.result.revision
+    rest = engine.do(job, seed=4, attempt=2, text=text, tokens=tokens, revision=revision)
+    assert tokens + rest.tokens == whole.tokens
+    assert text + rest.text == whole.text
+    assert rest.end.result.finish_reason == whole.end.result.finish_reason
+
+
+def test_text_ends_before_a_stop_string_wherever_tokens_end(engine):
+    whole = engine.do(ask(max_tokens=40)).text
+    for stop in (whole[8:12], whole[11:20]):
+        seen = engine.do(ask(max_tokens=40, stop=(stop,)))
+        assert seen.text == whole[: whole.index(stop)]
+        assert seen.end.result.finish_reason == "stop"
+
+
+def test_a_run_resumed_before_a_stop_string_still_ends_there(engine):
+    whole = engine.do(ask(max_tokens=40)).text
+    job = ask(max_tokens=40, stop=(whole[14:20],))
+    undisturbed = engine.do(job)
+    told = [step for step in undisturbed.steps if step.tokens]
+    for cut in (len(told) - 1, len(told)):
+        text = "".join(step.text for step in told[:cut])
+        tokens = tuple(token for step in told[:cut] for token in step.tokens)
+        rest = engine.do(job, attempt=2, text=text, tokens=tokens)
+        assert text + rest.text == undisturbed.text
+        assert tokens + rest.tokens == undisturbed.tokens
+
+
+def test_no_piece_of_a_stream_ends_in_half_a_character(engine):
+    seen = engine.do(ask("猫はマットの上に", max_tokens=60))
+    pieces = [step.text for step in seen.steps if step.text]
+    assert len(pieces) > 3
+    whole = "".join(pieces)
+    # a tiny model may spell a broken character; then both show it, else neither does
+    assert sum(piece.count("\ufffd") for piece in pieces) == whole.count("\ufffd")
+    assert any(ord(character) > 0x3000 for character in whole)
+
+
+def test_a_score_tells_every_token_but_the_first(engine, kind, trained):
+    seen = engine.do(Score(model="small", text="The cat sat on the mat. 月を見ていた。"))
+    result = seen.end.result
+    assert len(result.logprobs) == result.prompt_tokens - 1
+    mean = sum(result.logprobs) / len(result.logprobs)
+    assert result.perplexity == pytest.approx(math.exp(-mean), rel=1e-3)
+    assert result.revision
+
+
+def test_a_long_text_is_scored_in_parts_like_in_one(engine, kind, trained):
+    text = TEXT[:330]
+    logprobs = engine.do(Score(model="small", text=text)).end.result.logprobs
+    if kind.program == "tensor":
+        loaded = load_model(ModelStore(trained), "small")
+        token_T = torch.tensor(loaded.tokenizer.encode(text))
+        with torch.inference_mode():
+            logits_TV = loaded.model(token_T[None, :-1])[0]
+        wanted = logits_TV.log_softmax(-1).gather(-1, token_T[1:, None])[:, 0]
+        assert logprobs == pytest.approx(wanted.tolist(), abs=2e-3)
+
+
+WRONG = {
+    "prompt over the context": (ask("猫 " * 400, 10), {}, "prompt"),
+    "a megabyte of prompt": (ask("word " * 200_000, 10), {}, "prompt"),
+    "answer over the context": (ask("The cat", CONTEXT), {}, None),
+    "unknown model": (Generate(model="nobody", prompt="x"), {}, "model"),
+    "score of an unknown model": (Score(model="nobody", text="x y"), {}, "model"),
+    "score over the context": (Score(model="small", text="猫 " * 400), {}, "text"),
+    "missing checkpoint": (
+        lesson("nowhere"),
+        {"checkpoint": CheckpointRef(name="step-000007-gone", storage="s", step=7)},
+        "checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_run_that_cannot_be_is_refused_with_field_value_and_what_is_allowed(engine, case):
+    job, more, field = WRONG[case]
+    end = engine.do(job, **more).end
+    assert isinstance(end, Failed)
+    assert end.error.code == "invalid"
+    assert end.error.field in ((field,) if field else ("prompt", "max_tokens"))
+    assert end.error.value
+    assert end.error.allowed
+
+
+def test_a_failing_run_harms_no_other(engine):
+    job = ask(max_tokens=120)
+    alone = engine.do(job, seed=2)
+    run = engine.start(job, seed=2)
+    for wrong, more, _ in WRONG.values():
+        assert isinstance(engine.do(wrong, **more).end, Failed)
+    assert engine.finish(run).tokens == alone.tokens
+
+
+def test_a_new_model_can_be_asked_while_its_first_slice_runs(engine):
+    run = engine.start(lesson("early", steps=100_000, slice_s=600), token8="early000")
+    engine.until(lambda: "early" in [model.name for model in engine.models])
+    answer = engine.do(Generate(model="early", prompt="The cat", max_tokens=5))
+    assert isinstance(answer.end, Done)
+    assert answer.end.result.revision == "step-000000-early000"
+    assert engine.runs[run].end is None
+    engine.drop(run)
+    engine.finish(run)
+
+
+def in_slices(engine, job, end_slice):
+    """The losses of a run that is interrupted, and how it ended."""
+    losses, checkpoint, slices = {}, None, 0
+    while True:
+        slices += 1
+        run = engine.start(job, token8=f"slice{slices:03d}", checkpoint=checkpoint)
+        end_slice(run)
+        seen = engine.finish(run)
+        assert not set(losses) & set(seen.losses), "a step was done twice"
+        losses |= seen.losses
+        if not isinstance(seen.end, Yield):
+            return losses, seen.end, slices
+        assert seen.end.model.revision == seen.end.checkpoint.name
+        assert seen.end.service_s > 0
+        assert seen.end.checkpoint.step == max(losses)
+        checkpoint = seen.end.checkpoint
+
+
+def test_training_in_slices_gives_the_loss_curve_of_training_at_once(engine):
+    whole = engine.do(lesson("whole"), token8="whole000")
+    assert isinstance(whole.end, Done), whole.end
+    losses, end, slices = in_slices(engine, lesson("sliced", slice_s=0.1), lambda run: None)
+    assert slices > 1
+    assert losses == whole.losses
+    assert sorted(losses) == list(range(1, 25))
+    report, wanted = end.result.train, whole.end.result.train
+    assert report == wanted
+    assert report.steps == 24
+    assert report.held_out_loss < report.held_out_loss_before
+    assert report.unigram_loss
+
+
+def test_a_slice_that_is_dropped_keeps_what_it_did(engine):
+    whole = engine.do(lesson("undropped"), token8="undrop00")
+
+    dropped = []
+
+    def drop_twice(run):
+        if len(dropped) < 2:
+            engine.until(lambda: engine.runs[run].losses or engine.runs[run].end)
+            engine.drop(run)
+            dropped.append(run)
+
+    losses, end, slices = in_slices(engine, lesson("dropped"), drop_twice)
+    assert isinstance(end, Done)
+    assert losses == whole.losses
+    assert slices == 3
+
+
+def test_a_new_run_uses_the_newest_revision(engine):
+    first = engine.do(lesson("newer", steps=3), token8="newer000").end.result
+    assert engine.do(Generate(model="newer", prompt="The cat")).end.result.revision == (
+        first.revision
+    )
+    second = engine.do(lesson("newer", steps=5), token8="newer001").end.result
+    assert second.revision != first.revision
+    answer = engine.do(Generate(model="newer", prompt="The cat"))
+    assert answer.end.result.revision == second.revision
+
+
+def test_an_engine_comes_back_from_any_death_and_stops_in_order(kind, environment):
+    with driver(kind, environment) as one:
+        run = one.start(ask(max_tokens=200))
+        one.until(lambda: one.runs[run].tokens)
+        one.process.kill("run 1 has not moved for 8 s")
+        one.until(lambda: one.exits)
+        assert "has not moved" in one.exits[0].reason
+        one.until(lambda: len(one.hellos) == 2)
+        os.kill(one.process.pid, signal.SIGKILL)
+        one.until(lambda: len(one.hellos) == 3)
+        assert "memory" in one.exits[1].reason
+        assert one.process.generation == 3
+        run = one.start(ask(max_tokens=200))
+        one.until(lambda: one.runs[run].tokens)
+    assert one.exits[-1].expected
+    assert one.exits[-1].code == 0
