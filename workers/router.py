@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 from celery import Celery
+from celery.exceptions import Ignore
 from celery.worker import state
 
 from noidle import keys
@@ -92,6 +93,8 @@ def add_route_task(app: Celery, intake: Intake) -> None:
 
     def route(task: Any, *args: Any, **fields: Any) -> None:
         intake.take(task.request, args, fields)
+        # else Celery would call links, chain and chord now, with this task's own result
+        raise Ignore("accepted as a job, or refused with a result")
 
     app.task(
         route,
