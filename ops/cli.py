@@ -28,6 +28,7 @@ VERBS = {
         "router",
         "flower",
         "doctor",
+        "demo",
     )
 }
 """Each verb's module, which holds a function of the same name."""

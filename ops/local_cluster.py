@@ -106,7 +106,7 @@ class LocalCluster:
             if not each.can_run:
                 self._view.say(f"no {each.engine} engine: {each.why}")
             elif each.stand_in:
-                self._view.say(f"{each.engine} is a stand-in: {each.why}")
+                self._view.say(f"{each.engine}: {each.why}")
         return plan.choose_placements(found, self._options.engines)
 
     def _start_processes(
@@ -176,6 +176,7 @@ class LocalCluster:
             self._redis_away = False
 
     def _end(self) -> None:
+        self._view.close()
         names = list(self._supervisor.children)
         if names:
             self._view.say("ending: pools finish or hand back what they run")

@@ -93,6 +93,7 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "NOIDLE_URL": settings.url,
         "NOIDLE_DATA_DIR": str(settings.data_dir),
+        "NOIDLE_TEXT_DIR": str(settings.texts),
         "NOIDLE_HOST": settings.host,
     }
 
@@ -150,6 +151,8 @@ def _pool_arguments(placement: Placement, options: UpOptions, index: int) -> lis
         "--slots": options.slots.of(engine),
         "--threads": options.threads.of(engine),
         "--program": options.program.of(engine),
+        # found already, so that no pool has to ask torch again
+        "--device": placement.torch_devices[index] if placement.torch_devices else None,
     }
     arguments: list[str] = [engine]
     for name, value in named.items():

@@ -73,7 +73,7 @@ class Supervisor:
         self._say(f"{name} {why}; restarting it")
         child = self.children[name]
         child.ask_to_end()
-        self._wait_ended([child], hurried=lambda: False)
+        self._wait_ended([child], hurried=lambda: self._wakeup.ending > 0)
         child.start(self._clock())
         child.restarts += 1
 

@@ -4,7 +4,7 @@ of how processes are kept alive."""
 import json
 import sys
 import time
-from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
 from rich.console import Console, Group
@@ -15,8 +15,6 @@ from ops.cluster_file import ClusterFile
 from ops.overview import Overview
 from ops.supervisor import Supervisor
 from ops.tables import overview_table, process_table, summary
-
-_LINES = 8
 
 
 class View(Protocol):
@@ -30,7 +28,8 @@ class View(Protocol):
 
     def show(self, overview: Overview, supervisor: Supervisor) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """The end begins: lines from here on, no table."""
 
 
 class PlainView:
@@ -68,23 +67,20 @@ class JsonView:
 
 
 class LiveView:
-    """A table that is drawn again in place, and the last changes below it."""
+    """Changes as lines, and below them a table that is drawn again in place."""
 
     live = True
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._lines: deque[str] = deque(maxlen=_LINES)
         self._live: Live | None = None
 
     def say(self, line: str) -> None:
-        self._lines.append(f"{time.strftime('%H:%M:%S')} {line}")
-        if self._live is None:
-            self._console.print(self._lines[-1], highlight=False)
+        self._print(f"{time.strftime('%H:%M:%S')} {line}")
 
     def ready(self, overview: Overview, cluster: ClusterFile) -> None:
         for line in ready_lines(overview, cluster, show_password=True):
-            self._console.print(line, highlight=False)
+            self._print(line)
         # drawn by the supervisor's loop: a thread of its own would wake the host for nothing
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
@@ -92,18 +88,26 @@ class LiveView:
     def show(self, overview: Overview, supervisor: Supervisor) -> None:
         assert self._live is not None
         parts = (
+            Text(),
             summary(overview),
+            Text(),
             overview_table(overview),
+            Text(),
             process_table(supervisor.children, supervisor.now_s()),
-            Text("\n".join(self._lines), style="dim"),
-            Text("Ctrl-C ends everything in order"),
+            Text("\nCtrl-C ends everything in order", style="dim"),
         )
-        self._live.update(Group(*parts), refresh=True)
+        with suppress(OSError):
+            self._live.update(Group(*parts), refresh=True)
 
     def close(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()
             self._live = None
+
+    def _print(self, line: str) -> None:
+        with suppress(OSError):
+            self._console.print(line, highlight=False, markup=False)
 
 
 def ready_lines(overview: Overview, cluster: ClusterFile, *, show_password: bool) -> list[str]:
@@ -134,5 +138,7 @@ def ready_json(overview: Overview, cluster: ClusterFile) -> dict[str, object]:
 
 
 def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """A reader that left, or a terminal that was closed, must not disturb the end."""
+    with suppress(OSError):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()

@@ -31,17 +31,26 @@ def down(
 ) -> None:
     """End the cluster on this host in order; what waits is kept for the next start."""
     place = data_dir(data)
-    pid = holder(place.lock)
-    if pid is not None:
-        os.kill(pid, signal.SIGTERM)
-        _wait_for_end(pid, lambda: holder(place.lock) == pid, wait_s)
-    cleared = _clear_leftovers(place) if place.root.exists() else []
+    pid, cleared = end_cluster(place, wait_s)
     if json:
         output.as_json({"ended": pid, "cleared": cleared})
     elif pid is None and not cleared:
         output.line(f"no cluster is up on {place.root}")
     else:
         output.line("everything has ended")
+
+
+def end_cluster(place: DataDir, wait_s: float = 60.0) -> tuple[int | None, list[str]]:
+    """Returns the supervisor that was told to end, and what a killed one had left running.
+
+    Raises:
+        StillUp: it did not end within `wait_s`.
+    """
+    pid = holder(place.lock)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        _wait_for_end(pid, lambda: holder(place.lock) == pid, wait_s)
+    return pid, _clear_leftovers(place) if place.root.exists() else []
 
 
 def _wait_for_end(pid: int, up: Callable[[], bool], wait_s: float) -> None:

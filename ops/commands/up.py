@@ -15,7 +15,7 @@ from ops.local_cluster import run_cluster
 from ops.plan import PerEngine, UpOptions
 from ops.programs import find_program
 from ops.view import JsonView, LiveView, PlainView, View
-from workers.settings import Settings, load_settings
+from workers.settings import load_settings
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def up(
         preload=tuple(preload or ()) or settings.preload,
     )
     if not detach:
-        _run(options, settings, _view(json))
+        run_cluster(options, settings, _view(json))
     elif json:
         cluster = start_detached(options, settings, say=lambda _: None)
         output.as_json(cluster.model_dump(exclude={"url": True, "flower": {"password"}}))
@@ -97,14 +97,7 @@ def up(
 def supervise() -> None:
     """What `noidle up --detach` leaves running; its options come on standard input."""
     options = UpOptions.model_validate_json(sys.stdin.read())
-    _run(options, load_settings(), PlainView())
-
-
-def _run(options: UpOptions, settings: Settings, view: View) -> None:
-    try:
-        run_cluster(options, settings, view)
-    finally:
-        view.close()
+    run_cluster(options, load_settings(), PlainView())
 
 
 def _view(json: bool) -> View:

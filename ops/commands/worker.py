@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from engines.machine import inspect_machine
-from engines.placement import Placement, find_engines
+from engines.placement import find_engines
 from noidle.errors import ConfigError
 from noidle.jobs import EngineName
 from ops.child import MARK
@@ -37,8 +37,12 @@ def worker(
         typer.Option(metavar="MODEL", help="A model to load at start; else on first use."),
     ] = None,
     stand_in: Annotated[
-        bool, typer.Option("--stand-in", help="The CPU plays the engine's missing device.")
+        bool, typer.Option("--stand-in", help="The CPU plays the engine's device, with one thread.")
     ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="As torch names it (cuda:1); default found by --index."),
+    ] = None,
     host: Annotated[
         str | None, typer.Option(help="This host's name in the cluster; must differ by host.")
     ] = None,
@@ -51,13 +55,13 @@ def worker(
     """
     settings = cluster_settings(data, redis, slots=slots, threads=threads, host=host)
     chosen = find_program(program)
-    placement = _place(engine, index, stand_in=stand_in)
+    if device is None and not stand_in:
+        device = _find_device(engine, index)
     DataDir(root=settings.data_dir).create()
     # a supervisor has looked already, and its pools must come back while Redis is away
     if MARK not in os.environ:
         require_redis(settings.url)
     log_to_stderr(settings.log_level)
-    device = placement.torch_devices[index] if placement.torch_devices else None
     sampler = HostSampler(settings.host, device, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
     status = run_pool(
         settings,
@@ -65,29 +69,33 @@ def worker(
         index,
         program=chosen,
         sampler=sampler,
-        threads=settings.threads or default_threads(placement, cgroup.cores()),
-        stand_in=placement.stand_in,
+        threads=settings.threads or _threads(engine, stand_in=stand_in),
+        stand_in=stand_in,
         preload=tuple(preload or ()),
         device=device,
     )
     raise typer.Exit(status)
 
 
-def default_threads(placement: Placement, cores: int) -> int:
+def _threads(engine: EngineName, *, stand_in: bool) -> int:
     """Cores of an engine: all less a reserve for system, broker and pools where it computes on
     them, one where they only feed a device or stand in for it."""
-    if placement.stand_in or placement.engine not in (EngineName.CPU, EngineName.HYBRID):
+    if stand_in or engine not in (EngineName.CPU, EngineName.HYBRID):
         return 1
-    reserve = 1 if cores <= _FEW_CORES else 2
-    return max(1, cores - reserve)
+    cores = cgroup.cores()
+    return max(1, cores - (1 if cores <= _FEW_CORES else 2))
 
 
-def _place(engine: EngineName, index: int, *, stand_in: bool) -> Placement:
-    """
+def _find_device(engine: EngineName, index: int) -> str | None:
+    """The device of this pool; None for the CPU. Asking torch takes seconds, so nobody asks who
+    knows already.
+
     Raises:
         ConfigError: the engine cannot run here, or has no such device.
     """
-    found = find_engines(inspect_machine(), cores=cgroup.cores(), stand_in=stand_in)
+    if engine is EngineName.CPU:
+        return None
+    found = find_engines(inspect_machine(), cores=cgroup.cores())
     placement = next(each for each in found if each.engine == engine)
     if not placement.can_run:
         raise ConfigError(
@@ -97,7 +105,7 @@ def _place(engine: EngineName, index: int, *, stand_in: bool) -> Placement:
             value=engine,
             allowed=", ".join(each.engine for each in found if each.can_run),
         )
-    if placement.torch_devices and index >= len(placement.torch_devices):
+    if index >= len(placement.torch_devices):
         last = len(placement.torch_devices) - 1
         raise ConfigError(
             f"--index = {index}: this host has devices 0 to {last} for {engine}",
@@ -105,4 +113,4 @@ def _place(engine: EngineName, index: int, *, stand_in: bool) -> Placement:
             value=str(index),
             allowed=f"0 to {last}",
         )
-    return placement
+    return placement.torch_devices[index]

@@ -24,8 +24,8 @@ _LOG = logging.getLogger(__name__)
 
 
 _PURGE_AFTER_S = 30
-# eight kinds of question at a time, and the event stream
-_CONNECTIONS = 16
+# it asks eight kinds of question at a time; they wait for each other
+_CONNECTIONS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

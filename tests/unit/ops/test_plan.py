@@ -45,7 +45,8 @@ def test_each_device_gets_a_pool_of_its_own():
     specs = pool_specs(CARDS, UpOptions(), SETTINGS, {}, signal.SIGKILL)
     assert [spec.name for spec in specs] == ["cuda", "cuda.1"]
     assert "--index" not in specs[0].command
-    assert specs[1].command[-2:] == ("--index", "1")
+    assert specs[0].command[-2:] == ("--device", "cuda:0")
+    assert specs[1].command[-4:] == ("--index", "1", "--device", "cuda:1")
 
 
 def test_options_for_one_engine_go_before_those_for_all():
