@@ -14,6 +14,11 @@ PACE = {"interval_start": 0.2, "interval_step": 0.2, "interval_max": 1.0}
 class Connection(KombuConnection):  # type: ignore[misc]  # kombu has no types
     """Tries again within a second, however long Redis was away."""
 
+    def as_uri(self, include_password: bool = False, mask: str = "**") -> str:
+        """With the scheme that a person knows, instead of our transport's path."""
+        _, _, place = super().as_uri(include_password, mask).partition("://")
+        return f"{'rediss' if self.ssl else 'redis'}://{place}"
+
     def ensure_connection(self, *args: Any, **kwargs: Any) -> "Connection":
         super().ensure_connection(*args, **{**PACE, **kwargs})
         return self

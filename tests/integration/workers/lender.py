@@ -32,7 +32,7 @@ class Lender:
             "id": f"job-{next(self._numbers)}",
             **fields,
         }
-        self.board.accept(parse_job(job))
+        self.board.accept(parse_job({name: value for name, value in job.items() if value}))
         return str(job["id"])
 
     def lease(
