@@ -18,6 +18,7 @@ from ops.local_redis import LocalRedis, find_redis, impatient_client, start_redi
 from ops.lock import DataLock
 from ops.members import Members
 from ops.metrics import cgroup
+from ops.metrics.device import device_bytes
 from ops.plan import UpOptions
 from ops.startup import Interrupted, wait_until
 from ops.supervisor import Supervisor
@@ -114,10 +115,13 @@ class LocalCluster:
     ) -> list[str]:
         """Returns the pools' process names."""
         base = dict(os.environ)
+        shares = plan.memory_shares(placements, device_bytes(base.get("CUDA_VISIBLE_DEVICES")))
         pools = [
             spec
             for placement in placements
-            for spec in plan.pool_specs(placement, self._options, settings, base, source.orphan)
+            for spec in plan.pool_specs(
+                placement, self._options, settings, base, source.orphan, shares
+            )
         ]
         specs = [plan.router_spec(settings, base, source.orphan), *pools]
         flower = None

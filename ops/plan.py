@@ -3,7 +3,8 @@ the options and what the host has; starts nothing itself."""
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # beyond its own grace, for handing back and closing connections
 _DRAIN_EXTRA_S = 10.0
 _STOP_S = 10.0
+# of a device that pools share; the rest is for contexts, kernels and fragments
+_SHARED_MEMORY = 0.9
 
 T = TypeVar("T")
 
@@ -79,6 +82,23 @@ def choose_placements(
     return [each for each in chosen if each.can_run]
 
 
+def memory_shares(
+    placements: Sequence[Placement], device_bytes: Mapping[str, int]
+) -> dict[str, int]:
+    """Bytes each pool may take of a device that several pools use; a device with one pool has
+    none, since that one may take what is free.
+
+    Args:
+        device_bytes: total memory by device, as torch names them.
+    """
+    users = Counter(device for each in placements for device in each.torch_devices)
+    return {
+        device: int(device_bytes[device] * _SHARED_MEMORY) // count
+        for device, count in users.items()
+        if count > 1 and device in device_bytes
+    }
+
+
 def command(*arguments: str) -> tuple[str, ...]:
     """One of noidle's own commands, whatever folder it is started in."""
     return sys.executable, "-P", "-m", "ops", *arguments
@@ -130,12 +150,17 @@ def pool_specs(
     settings: Settings,
     base: dict[str, str],
     orphan: signal.Signals,
+    shares: Mapping[str, int],
 ) -> list[ChildSpec]:
-    """One pool a device; one where the engine needs none."""
+    """One pool a device; one where the engine needs none.
+
+    Args:
+        shares: what `memory_shares` found.
+    """
     return [
         ChildSpec(
             name=placement.engine if index == 0 else f"{placement.engine}.{index}",
-            command=command("worker", *_pool_arguments(placement, options, index)),
+            command=command("worker", *_pool_arguments(placement, options, index, shares)),
             environment=environment(settings, base),
             grace_s=settings.grace_s + _DRAIN_EXTRA_S,
             orphan_signal=orphan,
@@ -144,15 +169,19 @@ def pool_specs(
     ]
 
 
-def _pool_arguments(placement: Placement, options: UpOptions, index: int) -> list[str]:
+def _pool_arguments(
+    placement: Placement, options: UpOptions, index: int, shares: Mapping[str, int]
+) -> list[str]:
     engine = placement.engine
+    # found already, so that no pool has to ask torch again
+    device = placement.torch_devices[index] if placement.torch_devices else None
     named = {
         "--index": index or None,
         "--slots": options.slots.of(engine),
         "--threads": options.threads.of(engine),
         "--program": options.program.of(engine),
-        # found already, so that no pool has to ask torch again
-        "--device": placement.torch_devices[index] if placement.torch_devices else None,
+        "--device": device,
+        "--memory-bytes": shares.get(device) if device else None,
     }
     arguments: list[str] = [engine]
     for name, value in named.items():

@@ -43,6 +43,10 @@ def worker(
         str | None,
         typer.Option(metavar="NAME", help="As torch names it (cuda:1); default found by --index."),
     ] = None,
+    memory_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, help="For weights and cache; default what is free, less a reserve."),
+    ] = None,
     host: Annotated[
         str | None, typer.Option(help="This host's name in the cluster; must differ by host.")
     ] = None,
@@ -73,6 +77,7 @@ def worker(
         stand_in=stand_in,
         preload=tuple(preload or ()),
         device=device,
+        memory_bytes=memory_bytes,
     )
     raise typer.Exit(status)
 

@@ -142,3 +142,13 @@ class DeviceMeter:
         except self._nvml.NVMLError as error:
             _LOG.debug("NVML does not tell %s: %s", getattr(call, "__name__", call), error)
             return None
+
+
+def device_bytes(visible: str | None) -> dict[str, int]:
+    """Total memory of every device NVML lists, by the name torch gives it."""
+    meter = DeviceMeter(visible)
+    return {
+        device.device: device.memory_total_bytes
+        for device in meter.sample(0.0)
+        if device.memory_total_bytes
+    }

@@ -11,6 +11,7 @@ from ops.plan import (
     UpOptions,
     choose_placements,
     flower_spec,
+    memory_shares,
     pool_specs,
     router_spec,
     valkey_spec,
@@ -42,11 +43,26 @@ def test_a_wanted_engine_that_cannot_run_is_refused_with_the_reason_and_the_way_
 
 
 def test_each_device_gets_a_pool_of_its_own():
-    specs = pool_specs(CARDS, UpOptions(), SETTINGS, {}, signal.SIGKILL)
+    specs = pool_specs(CARDS, UpOptions(), SETTINGS, {}, signal.SIGKILL, {})
     assert [spec.name for spec in specs] == ["cuda", "cuda.1"]
     assert "--index" not in specs[0].command
     assert specs[0].command[-2:] == ("--device", "cuda:0")
     assert specs[1].command[-4:] == ("--index", "1", "--device", "cuda:1")
+
+
+def test_pools_on_one_device_share_its_memory():
+    gpu = Placement(engine=EngineName.GPU, can_run=True, torch_devices=("cuda:0",))
+    shares = memory_shares([CPU, CARDS, gpu], {"cuda:0": 1000, "cuda:1": 1000})
+    assert shares == {"cuda:0": 450}
+    first, second = pool_specs(CARDS, UpOptions(), SETTINGS, {}, signal.SIGKILL, shares)
+    assert first.command[-2:] == ("--memory-bytes", "450")
+    assert "--memory-bytes" not in second.command
+
+
+def test_a_device_that_nobody_can_measure_is_not_shared_out():
+    gpu = Placement(engine=EngineName.GPU, can_run=True, torch_devices=("mps:0",))
+    hybrid = Placement(engine=EngineName.HYBRID, can_run=True, torch_devices=("mps:0",))
+    assert memory_shares([gpu, hybrid], {}) == {}
 
 
 def test_options_for_one_engine_go_before_those_for_all():
@@ -55,8 +71,8 @@ def test_options_for_one_engine_go_before_those_for_all():
         program=PerEngine(every="echo"),
         preload=("mini",),
     )
-    [cpu] = pool_specs(CPU, options, SETTINGS, {}, signal.SIGKILL)
-    [gpu] = pool_specs(STAND_IN, options, SETTINGS, {}, signal.SIGKILL)
+    [cpu] = pool_specs(CPU, options, SETTINGS, {}, signal.SIGKILL, {})
+    [gpu] = pool_specs(STAND_IN, options, SETTINGS, {}, signal.SIGKILL, {})
     assert cpu.command[4:] == (
         "worker",
         "cpu",
@@ -72,7 +88,7 @@ def test_options_for_one_engine_go_before_those_for_all():
 
 
 def test_a_draining_pool_has_more_time_than_its_own_grace():
-    [spec] = pool_specs(CPU, UpOptions(), SETTINGS, {}, signal.SIGKILL)
+    [spec] = pool_specs(CPU, UpOptions(), SETTINGS, {}, signal.SIGKILL, {})
     assert spec.grace_s > SETTINGS.grace_s
 
 
@@ -84,7 +100,7 @@ def test_no_secret_is_on_any_command_line():
         valkey_spec(server, {}),
         router_spec(SETTINGS, {}, signal.SIGKILL),
         flower_spec(SETTINGS, {}, 5555, signal.SIGKILL),
-        *pool_specs(CPU, UpOptions(), SETTINGS, {}, signal.SIGKILL),
+        *pool_specs(CPU, UpOptions(), SETTINGS, {}, signal.SIGKILL, {}),
     ]
     assert not [spec for spec in specs if "topsecret" in " ".join(spec.command)]
     assert all(spec.environment["NOIDLE_URL"] == URL for spec in specs[1:])
