@@ -29,7 +29,9 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocabulary, config.hidden)
+        # not initialised: torch loads two seconds of symbolic maths to do that on no device
+        table = torch.empty(config.vocabulary, config.hidden)
+        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False)
