@@ -14,6 +14,8 @@ from celery.canvas import signature
 from celery.exceptions import TaskRevokedError
 from celery.states import FAILURE, REVOKED, SUCCESS
 from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from noidle import keys
 from noidle.errors import ClusterUnavailable, InvalidJob, JobFailed
@@ -76,7 +78,7 @@ class Links:
                 self._after_success(result, envelope)
             else:
                 self._after_failure(result, envelope)
-        except (OperationalError, *self._app.backend.connection_errors) as error:
+        except (OperationalError, RedisConnectionError, RedisTimeoutError, OSError) as error:
             raise ClusterUnavailable(f"what follows job {result.id} waits: {error}") from error
         except Exception:
             # a signature is a producer's own; the next job's must still be sent
