@@ -3,6 +3,7 @@
 import shutil
 import threading
 from contextlib import contextmanager, suppress
+from multiprocessing import util
 
 import pytest
 import redis
@@ -118,16 +119,21 @@ def test_a_cut_gives_back_only_what_nobody_works_on(valkey_url, valkey_client):
         assert valkey_client.llen(keys.ROUTE_QUEUE) == 1
 
 
-def test_a_connection_can_be_closed_while_redis_is_away(own_valkey):
+def test_a_connection_can_be_closed_while_redis_is_away_and_leaves_nothing(own_valkey):
+    before = len(util._finalizer_registry)
     link = connection(own_valkey.url)
     with consumer(link) as arrived:
         publish(own_valkey.url, "one")
         take(link, arrived)
+        # so that it waits for an answer as Redis goes
+        drain(link)
         own_valkey.kill()
         link.collect()
         link.close()
         # a second time, as a worker does before it gives up
         link.close()
+    # what is registered for the end of the process would keep the channel for ever
+    assert len(util._finalizer_registry) == before
 
 
 def test_what_is_not_acknowledged_comes_back_after_the_visibility_timeout(
