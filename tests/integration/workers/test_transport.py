@@ -126,7 +126,7 @@ def test_a_connection_can_be_closed_while_redis_is_away_and_leaves_nothing(own_v
         publish(own_valkey.url, "one")
         take(link, arrived)
         # so that it waits for an answer as Redis goes
-        drain(link)
+        drain(link, 0.1)
         own_valkey.kill()
         link.collect()
         link.close()
@@ -190,11 +190,11 @@ def test_the_same_holds_over_tls_with_a_password(tmp_path):
             connection(server.url).connect()
 
 
-def drain(link):
-    """Takes until nothing comes for a second."""
+def drain(link, idle_s=1):
+    """Takes until nothing comes for a while."""
     with suppress(TimeoutError):
         while True:
-            link.drain_events(timeout=1)
+            link.drain_events(timeout=idle_s)
 
 
 @contextmanager
