@@ -8,7 +8,7 @@ from multiprocessing import util
 import pytest
 import redis
 from celery.worker import state
-from kombu import Connection, Consumer, Producer, Queue
+from kombu import Connection, Consumer, Exchange, Producer, Queue
 
 from noidle import keys
 from routing.message import LEASED_HEADER
@@ -122,7 +122,9 @@ def test_a_cut_gives_back_only_what_nobody_works_on(valkey_url, valkey_client):
 def test_a_connection_can_be_closed_while_redis_is_away_and_leaves_nothing(own_valkey):
     before = len(util._finalizer_registry)
     link = connection(own_valkey.url)
+    box = Queue("box", Exchange("all", type="fanout"), auto_delete=True)
     with consumer(link) as arrived:
+        Consumer(link.channel(), [box], callbacks=[lambda _, message: None]).consume()
         publish(own_valkey.url, "one")
         take(link, arrived)
         # so that it waits for an answer as Redis goes
