@@ -1,0 +1,33 @@
+// Norm, gate and rotary embedding of single rows; widths are multiples of 16.
+
+static void norm_row(const float* x, const float* weight, int64_t width, float epsilon,
+                     float* y) {
+  Lanes::F squares = Lanes::zero();
+  for (int64_t i = 0; i < width; i += 16) {
+    Lanes::F part = Lanes::load(x + i);
+    squares = Lanes::fma(part, part, squares);
+  }
+  float factor = 1 / std::sqrt(Lanes::sum(squares) / float(width) + epsilon);
+  for (int64_t i = 0; i < width; i += 16) {
+    Lanes::F part = Lanes::mul(Lanes::load(x + i), Lanes::set1(factor));
+    Lanes::store(y + i, Lanes::mul(part, Lanes::load(weight + i)));
+  }
+}
+
+// gate = silu(gate) * up
+static void gate_row(float* gate, const float* up, int64_t width) {
+  for (int64_t i = 0; i < width; i += 16) {
+    Lanes::F x = Lanes::load(gate + i), one = Lanes::set1(1);
+    Lanes::F down = Lanes::add(one, exponential(Lanes::sub(Lanes::zero(), x)));
+    Lanes::store(gate + i, Lanes::mul(Lanes::div(x, down), Lanes::load(up + i)));
+  }
+}
+
+// One head, in the half-split form; `cos` and `sin` hold half a head.
+static void turn_head(float* x, const float* cos, const float* sin, int64_t half) {
+  for (int64_t i = 0; i < half; i++) {
+    float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}

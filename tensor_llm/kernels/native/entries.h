@@ -1,0 +1,41 @@
+// The entries of the level whose lanes were included before, inside its namespace.
+
+static void linear_entry(const Weight& w, const float* x, int64_t rows, float* y, int threads) {
+  int64_t padded = round_up(rows, 8), width = round_up(w.columns, 16);
+  size_t bytes = round_up(int64_t(operand_bytes(padded, w.columns)), 64);
+  char* memory = (char*)std::aligned_alloc(64, bytes);
+  Operand operand = lay_out_operand(memory, padded, w.columns, w.group);
+  float* row_memory = (float*)std::calloc(size_t(rows * width), 4);
+  run_team(threads, 2, [&](Worker& worker) {
+    worker.each(rows, [&](int64_t row) {
+      float* padded_row = row_memory + row * width;
+      std::memcpy(padded_row, x + row * w.columns, size_t(w.columns) * 4);
+      fill_operand(operand, row, padded_row, w);
+    });
+    Product product = {&w, y, w.rows, false};
+    run_products(worker, &product, 1, operand, rows);
+  });
+  std::free(row_memory);
+  std::free(memory);
+}
+
+static void dequantize_entry(const Weight& w, uint16_t* out, int threads) {
+  run_team(threads, 1, [&](Worker& worker) {
+    worker.each(block_count(w), [&](int64_t block) { unpack_block(w, block, out); });
+  });
+}
+
+static size_t scratch_entry(const Model& model, int64_t rows, int threads) {
+  Scratch scratch;
+  return lay_out(model, rows, threads, nullptr, &scratch);
+}
+
+static void step_entry(const Model& model, const Cache& cache, const Batch& batch, char* memory,
+                       int threads) {
+  Scratch scratch;
+  lay_out(model, batch.rows, threads, memory, &scratch);
+  // 12 phases a layer at most, the angles and the head
+  run_team(threads, int(model.layer_count) * 12 + 4, [&](Worker& worker) {
+    Step(model, cache, batch, scratch, worker).run();
+  });
+}

@@ -1,0 +1,72 @@
+// The functions Python calls, and which levels this processor can run.
+#include "level.h"
+
+namespace {
+
+struct Choice {
+  const Level* level;
+  bool here;
+};
+
+const Choice* choices(int* count) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool vnni512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni");
+  static const Choice all[] = {
+      {&kPlain, true},
+      {&kAvx2, avx2},
+      {&kAvx2Vnni, avx2 && __builtin_cpu_supports("avxvnni")},
+      {&kAvx512, vnni512},
+      {&kAvx512Bf16, vnni512 && __builtin_cpu_supports("avx512bf16")},
+  };
+#else
+  static const Choice all[] = {{&kPlain, true}};
+#endif
+  *count = int(sizeof all / sizeof *all);
+  return all;
+}
+
+const Level& at(int index) {
+  int count;
+  return *choices(&count)[index].level;
+}
+
+}  // namespace
+
+extern "C" {
+
+int noidle_level_count() {
+  int count;
+  choices(&count);
+  return count;
+}
+
+const char* noidle_level_name(int level) { return at(level).name; }
+
+int noidle_level_here(int level) {
+  int count;
+  return choices(&count)[level].here;
+}
+
+void noidle_linear(int level, const Weight* weight, const float* x, int64_t rows, float* y,
+                   int threads) {
+  at(level).linear(*weight, x, rows, y, threads);
+}
+
+void noidle_dequantize(int level, const Weight* weight, uint16_t* out, int threads) {
+  at(level).dequantize(*weight, out, threads);
+}
+
+int64_t noidle_scratch_bytes(int level, const Model* model, int64_t rows, int threads) {
+  return int64_t(at(level).scratch_bytes(*model, rows, threads));
+}
+
+void noidle_step(int level, const Model* model, const Cache* cache, const Batch* batch,
+                 char* scratch, int threads) {
+  at(level).step(*model, *cache, *batch, scratch, threads);
+}
+}

@@ -1,0 +1,11 @@
+// All kernels, written over the lanes included before; included once in each level's namespace.
+#include "operand.h"
+// products use operands
+#include "products.h"
+// attention has the exponential that the gate uses
+#include "attention.h"
+#include "elementwise.h"
+#include "step.h"
+#include "unpack.h"
+// last: the entries use all of them
+#include "entries.h"

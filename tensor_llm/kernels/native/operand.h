@@ -1,0 +1,83 @@
+// Activations as the products want them: bfloat16 beside bfloat16 weights, else signed bytes
+// with a scale for each group, the group being that of the weights.
+
+struct Operand {
+  uint16_t* bf16;
+  int8_t* codes;
+  // (rows, groups)
+  float* scales;
+  // sum of each group's codes, times the offset of the weights' codes
+  int32_t* offsets;
+  // elements between two rows
+  int64_t stride;
+  int64_t groups;
+};
+
+INLINE int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+static size_t operand_bytes(int64_t rows, int64_t columns) {
+  size_t width = size_t(round_up(columns, 256));
+  // groups are of 32 columns or more
+  return size_t(rows) * width * 3 + size_t(rows) * (width / 32) * 8;
+}
+
+// `memory` is 64-byte aligned and as large as operand_bytes says.
+static Operand lay_out_operand(char* memory, int64_t rows, int64_t columns, int32_t group) {
+  int64_t stride = round_up(columns, 256);
+  Operand x;
+  x.stride = stride;
+  x.groups = group ? (columns + group - 1) / group : 0;
+  x.bf16 = (uint16_t*)memory;
+  x.codes = (int8_t*)(memory + rows * stride * 2);
+  x.scales = (float*)(memory + rows * stride * 3);
+  x.offsets = (int32_t*)(x.scales + rows * (stride / 32));
+  return x;
+}
+
+// The largest of a group becomes 127; a group of zeros gets the scale 0.
+static void quantize_group(const float* x, int32_t group, int32_t offset, int8_t* codes,
+                           float* scale, int32_t* sum) {
+  Lanes::F most = Lanes::zero();
+  for (int i = 0; i < group; i += 16) most = Lanes::max(most, Lanes::abs(Lanes::load(x + i)));
+  float largest = Lanes::largest(most);
+  float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+  // of numbers so small that their inverse overflows
+  if (!(inverse < 1e38f)) inverse = 0.0f;
+  Lanes::F total = Lanes::zero();
+  for (int i = 0; i < group; i += 16) {
+    Lanes::F code = Lanes::round(Lanes::mul(Lanes::load(x + i), Lanes::set1(inverse)));
+    Lanes::store_int8(codes + i, code);
+    total = Lanes::add(total, code);
+  }
+  *scale = inverse > 0 ? largest / 127.0f : 0.0f;
+  *sum = int32_t(Lanes::sum(total)) * offset;
+}
+
+static int32_t code_offset(int32_t kind) {
+  return kind == kInt4 ? 8 : kind == kInt8 ? Lanes::kOffset8 : 0;
+}
+
+// Fills row `row` for products with weights like `like`; x is padded to 16 with zeros.
+static void fill_operand(const Operand& to, int64_t row, const float* x, const Weight& like) {
+  int64_t columns = like.columns;
+  if (like.kind == kBf16) {
+    uint16_t* out = to.bf16 + row * to.stride;
+    for (int64_t i = 0; i < columns; i += 16) Lanes::store_bf16(out + i, Lanes::load(x + i));
+    return;
+  }
+  float padded[256];
+  for (int64_t g = 0; g < to.groups; g++) {
+    int64_t first = g * like.group, left = std::min<int64_t>(columns - first, like.group);
+    const float* source = x + first;
+    if (left < like.group) {
+      std::memset(padded, 0, sizeof padded);
+      std::memcpy(padded, source, size_t(left) * 4);
+      source = padded;
+    }
+    int64_t at = row * to.groups + g;
+    quantize_group(source, like.group, code_offset(like.kind), to.codes + row * to.stride + first,
+                   to.scales + at, to.offsets + at);
+  }
+}

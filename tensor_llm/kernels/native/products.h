@@ -1,0 +1,206 @@
+// Products of a few rows of activations with packed or bfloat16 weights: each block of 16
+// weight rows is read from memory once, whatever the number of activation rows.
+
+// bytes read ahead of use; chunks are long runs, but the hardware stops at each page
+static constexpr int64_t kAhead = 4096;
+// of weights; a chunk is what one thread takes at a time
+static constexpr int64_t kChunkBytes = 64 * 1024;
+
+// One use of an operand: y (rows, weight rows) = x weight^T, or y += with `add`.
+struct Product {
+  const Weight* weight;
+  float* y;
+  int64_t stride;
+  bool add;
+};
+
+INLINE int64_t block_bytes(const Weight& w) {
+  int64_t padded = w.kind == kBf16 ? w.columns : round_up(w.columns, w.group);
+  return w.kind == kBf16 ? 32 * padded : w.kind == kInt8 ? 16 * padded : 8 * padded;
+}
+
+INLINE int64_t block_count(const Weight& w) { return (w.rows + 15) / 16; }
+
+INLINE int32_t four_codes(const int8_t* p) {
+  int32_t x;
+  std::memcpy(&x, p, 4);
+  return x;
+}
+
+INLINE void prefetch(const void* p) { __builtin_prefetch((const char*)p + kAhead, 0, 2); }
+
+// 32 columns of a block, for N rows of activations; returns where the next codes lie.
+template <int N>
+INLINE const uint8_t* dot_int8(const uint8_t* w, const int8_t* x, int64_t stride, Lanes::I* acc) {
+#pragma GCC unroll 8
+  for (int quad = 0; quad < 8; quad++) {
+    Lanes::Bytes codes = Lanes::load_bytes(w);
+    prefetch(w);
+#pragma GCC unroll 8
+    for (int m = 0; m < N; m++)
+      acc[m] = Lanes::dot8(acc[m], codes, four_codes(x + m * stride + quad * 4));
+    w += 64;
+  }
+  return w;
+}
+
+template <int N>
+INLINE const uint8_t* dot_int4(const uint8_t* w, const int8_t* x, int64_t stride, Lanes::I* acc) {
+#pragma GCC unroll 4
+  for (int quad = 0; quad < 8; quad += 2) {
+    Lanes::Bytes codes = Lanes::load_bytes(w);
+    prefetch(w);
+    Lanes::Bytes low = Lanes::low_nibbles(codes), high = Lanes::high_nibbles(codes);
+#pragma GCC unroll 8
+    for (int m = 0; m < N; m++) {
+      acc[m] = Lanes::dot4(acc[m], low, four_codes(x + m * stride + quad * 4));
+      acc[m] = Lanes::dot4(acc[m], high, four_codes(x + m * stride + quad * 4 + 4));
+    }
+    w += 64;
+  }
+  return w;
+}
+
+// One block of packed weights against N rows of activations from row m on.
+template <int N, int kind>
+INLINE void packed_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
+                         Lanes::F* sums) {
+  const uint8_t* codes = (const uint8_t*)w.codes + block * block_bytes(w);
+  const uint16_t* scales = w.scales + block * x.groups * 16;
+  const int8_t* activations = x.codes + m * x.stride;
+  for (int n = 0; n < N; n++) sums[n] = Lanes::zero();
+  for (int64_t g = 0; g < x.groups; g++) {
+    Lanes::I acc[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) acc[n] = Lanes::set1_int(-x.offsets[(m + n) * x.groups + g]);
+    for (int i = 0; i < w.group; i += 32) {
+      if (kind == kInt8) codes = dot_int8<N>(codes, activations, x.stride, acc);
+      if (kind == kInt4) codes = dot_int4<N>(codes, activations, x.stride, acc);
+      activations += 32;
+    }
+    Lanes::F scale = Lanes::load_bf16(scales + g * 16);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++) {
+      Lanes::F both = Lanes::mul(scale, Lanes::set1(x.scales[(m + n) * x.groups + g]));
+      sums[n] = Lanes::fma(both, Lanes::to_float(acc[n]), sums[n]);
+    }
+  }
+}
+
+INLINE float narrow_tail(const uint16_t* w, const uint16_t* x, int64_t from, int64_t to) {
+  float total = 0;
+  for (int64_t k = from; k < to; k++) {
+    uint32_t a = uint32_t(w[k]) << 16, b = uint32_t(x[k]) << 16;
+    float wide_a, wide_b;
+    std::memcpy(&wide_a, &a, 4);
+    std::memcpy(&wide_b, &b, 4);
+    total += wide_a * wide_b;
+  }
+  return total;
+}
+
+// R weight rows against N rows of activations; out is (N, 16), from column `row` of the block.
+template <int N, int R>
+INLINE void bf16_rows(const uint16_t* const* w, const Operand& x, int64_t m, int64_t columns,
+                      float* out) {
+  const uint16_t* a = x.bf16 + m * x.stride;
+  Lanes::F acc[R][N];
+  for (int r = 0; r < R; r++)
+    for (int n = 0; n < N; n++) acc[r][n] = Lanes::zero();
+  int64_t k = 0;
+  for (; k + 32 <= columns; k += 32) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) prefetch(w[r] + k);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; n++)
+#pragma GCC unroll 8
+      for (int r = 0; r < R; r++)
+        acc[r][n] = Lanes::dot_bf16(acc[r][n], w[r] + k, a + n * x.stride + k);
+  }
+  for (int r = 0; r < R; r++)
+    for (int n = 0; n < N; n++)
+      out[n * 16 + r] = Lanes::sum(acc[r][n]) + narrow_tail(w[r], a + n * x.stride, k, columns);
+}
+
+template <int N>
+INLINE void bf16_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
+                       Lanes::F* sums) {
+  constexpr int kTogether = N <= 4 ? 4 : 2;
+  float out[N * 16];
+  for (int first = 0; first < 16; first += kTogether) {
+    const uint16_t* rows[kTogether];
+    for (int r = 0; r < kTogether; r++) {
+      // beyond the last row it is read again, and not stored
+      int64_t row = std::min(block * 16 + first + r, w.rows - 1);
+      rows[r] = (const uint16_t*)w.codes + row * w.columns;
+    }
+    bf16_rows<N, kTogether>(rows, x, m, w.columns, out + first);
+  }
+  for (int n = 0; n < N; n++) sums[n] = Lanes::load(out + n * 16);
+}
+
+INLINE void put(const Product& p, int64_t block, int64_t m, Lanes::F sum) {
+  const Weight& w = *p.weight;
+  int64_t first = block * 16, count = std::min<int64_t>(16, w.rows - first);
+  float* y = p.y + m * p.stride + first;
+  float lanes[16], others[16] = {};
+  if (w.bias) {
+    std::memcpy(others, w.bias + first, size_t(count) * 4);
+    sum = Lanes::add(sum, Lanes::load(others));
+  }
+  if (count == 16) {
+    Lanes::store(y, p.add ? Lanes::add(Lanes::load(y), sum) : sum);
+    return;
+  }
+  Lanes::store(lanes, sum);
+  for (int64_t i = 0; i < count; i++) y[i] = p.add ? y[i] + lanes[i] : lanes[i];
+}
+
+template <int N, int kind>
+static void product_block(const Product& p, int64_t block, const Operand& x, int64_t m,
+                          int64_t count) {
+  Lanes::F sums[N];
+  if (kind == kBf16) bf16_block<N>(*p.weight, block, x, m, sums);
+  else packed_block<N, kind>(*p.weight, block, x, m, sums);
+  for (int64_t n = 0; n < count; n++) put(p, block, m + n, sums[n]);
+}
+
+// Operands hold rows in multiples of 8, so that reading a few too many is harmless.
+template <int kind>
+static void product_rows(const Product& p, int64_t block, const Operand& x, int64_t rows) {
+  for (int64_t m = 0; m < rows; m += Lanes::kRows) {
+    int64_t count = std::min<int64_t>(rows - m, Lanes::kRows);
+    if (count == 1) product_block<1, kind>(p, block, x, m, count);
+    else if (count == 2) product_block<2, kind>(p, block, x, m, count);
+    else if (count <= 4) product_block<4, kind>(p, block, x, m, count);
+    else product_block<Lanes::kRows, kind>(p, block, x, m, count);
+  }
+}
+
+static void product_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
+                          int64_t rows) {
+  for (int64_t block = first; block < last; block++) {
+    if (p.weight->kind == kBf16) product_rows<kBf16>(p, block, x, rows);
+    if (p.weight->kind == kInt8) product_rows<kInt8>(p, block, x, rows);
+    if (p.weight->kind == kInt4) product_rows<kInt4>(p, block, x, rows);
+  }
+}
+
+// One phase: several products of the same operand.
+static void run_products(Worker& worker, const Product* products, int count, const Operand& x,
+                         int64_t rows) {
+  int64_t chunks[4] = {}, total = 0, blocks[4];
+  for (int i = 0; i < count; i++) {
+    const Weight& w = *products[i].weight;
+    blocks[i] = std::max<int64_t>(1, kChunkBytes / block_bytes(w));
+    chunks[i] = (block_count(w) + blocks[i] - 1) / blocks[i];
+    total += chunks[i];
+  }
+  worker.each(total, [&](int64_t chunk) {
+    int i = 0;
+    for (; chunk >= chunks[i]; i++) chunk -= chunks[i];
+    int64_t first = chunk * blocks[i];
+    int64_t last = std::min(first + blocks[i], block_count(*products[i].weight));
+    product_chunk(products[i], first, last, x, rows);
+  });
+}

@@ -1,0 +1,187 @@
+// The whole decoder for a few tokens, each of a sequence of its own or of one and the same, in
+// one call: what Python and a fork for each of some 300 steps would cost falls away.
+
+struct Scratch {
+  // of the residual after its norm, and of the inner widths
+  Operand narrow, attended, inner;
+  float *normed, *query, *key, *value, *out, *gate, *up, *angles;
+  // one part a thread
+  float* thread;
+  int64_t thread_size;
+};
+
+static int64_t thread_floats(const Model& m) {
+  int64_t group = m.heads / m.kv_heads;
+  return round_up(group * kTile + 2 * round_up(group, 16), 16);
+}
+
+// Lays the scratch out from `memory`; with nullptr it only counts the bytes.
+static size_t lay_out(const Model& m, int64_t rows, int threads, char* memory, Scratch* s) {
+  rows = round_up(rows, 8);
+  size_t used = 0;
+  auto floats = [&](int64_t count) {
+    float* at = (float*)(memory + used);
+    used += size_t(round_up(count, 16)) * 4;
+    return at;
+  };
+  auto operand = [&](int64_t columns, const Weight& like) {
+    Operand x = lay_out_operand(memory + used, rows, columns, like.group);
+    used += operand_bytes(rows, columns);
+    return x;
+  };
+  int64_t query_width = m.heads * m.head_size, kv_width = m.kv_heads * m.head_size;
+  const Layer& layer = m.layers[0];
+  s->narrow = operand(m.hidden, layer.query);
+  s->attended = operand(query_width, layer.output);
+  s->inner = operand(m.mlp, layer.down);
+  s->normed = floats(rows * m.hidden);
+  s->query = floats(rows * query_width);
+  s->key = floats(rows * kv_width);
+  s->value = floats(rows * kv_width);
+  s->out = floats(rows * query_width);
+  s->gate = floats(rows * m.mlp);
+  s->up = floats(rows * m.mlp);
+  s->angles = floats(rows * m.head_size);
+  s->thread_size = thread_floats(m);
+  s->thread = floats(threads * s->thread_size);
+  return used;
+}
+
+class Step {
+ public:
+  Step(const Model& model, const Cache& cache, const Batch& batch, const Scratch& scratch,
+       Worker& worker)
+      : m_(model), cache_(cache), batch_(batch), s_(scratch), worker_(worker) {}
+
+  void run() {
+    make_angles();
+    for (int64_t i = 0; i < m_.layer_count; i++) run_layer(i);
+    run_head();
+  }
+
+ private:
+  void run_layer(int64_t index) {
+    const Layer& layer = m_.layers[index];
+    int64_t query_width = m_.heads * m_.head_size, kv_width = m_.kv_heads * m_.head_size;
+    norm(layer.attention_norm, layer.query);
+    Product projections[] = {{&layer.query, s_.query, query_width, false},
+                             {&layer.key, s_.key, kv_width, false},
+                             {&layer.value, s_.value, kv_width, false}};
+    run_products(worker_, projections, 3, s_.narrow, batch_.rows);
+    if (cache_.kind == 0) attention<float>(layer, index);
+    else attention<uint16_t>(layer, index);
+    fill(s_.attended, s_.out, query_width, layer.output);
+    Product output = {&layer.output, batch_.x, m_.hidden, true};
+    run_products(worker_, &output, 1, s_.attended, batch_.rows);
+    norm(layer.mlp_norm, layer.gate);
+    Product wide[] = {{&layer.gate, s_.gate, m_.mlp, false}, {&layer.up, s_.up, m_.mlp, false}};
+    run_products(worker_, wide, 2, s_.narrow, batch_.rows);
+    gate(layer.down);
+    Product down = {&layer.down, batch_.x, m_.hidden, true};
+    run_products(worker_, &down, 1, s_.inner, batch_.rows);
+  }
+
+  void run_head() {
+    const Weight& head = m_.head;
+    Operand x = s_.narrow;
+    x.groups = head.group ? (m_.hidden + head.group - 1) / head.group : 0;
+    worker_.each(batch_.wanted_count, [&](int64_t row) {
+      float* normed = s_.normed + row * m_.hidden;
+      norm_row(batch_.x + batch_.wanted[row] * m_.hidden, m_.norm, m_.hidden, m_.epsilon, normed);
+      fill_operand(x, row, normed, head);
+    });
+    Product logits = {&head, batch_.logits, head.rows, false};
+    run_products(worker_, &logits, 1, x, batch_.wanted_count);
+  }
+
+  void norm(const float* weight, const Weight& like) {
+    worker_.each(batch_.rows, [&](int64_t row) {
+      float* normed = s_.normed + row * m_.hidden;
+      norm_row(batch_.x + row * m_.hidden, weight, m_.hidden, m_.epsilon, normed);
+      fill_operand(s_.narrow, row, normed, like);
+    });
+  }
+
+  void fill(const Operand& to, const float* x, int64_t width, const Weight& like) {
+    worker_.each(batch_.rows, [&](int64_t row) { fill_operand(to, row, x + row * width, like); });
+  }
+
+  void gate(const Weight& like) {
+    worker_.each(batch_.rows, [&](int64_t row) {
+      float* inner = s_.gate + row * m_.mlp;
+      gate_row(inner, s_.up + row * m_.mlp, m_.mlp);
+      fill_operand(s_.inner, row, inner, like);
+    });
+  }
+
+  // cosines, then sines, of each row's position
+  void make_angles() {
+    int64_t half = m_.head_size / 2;
+    worker_.each(batch_.rows, [&](int64_t row) {
+      float* cos = s_.angles + row * m_.head_size;
+      for (int64_t i = 0; i < half; i++) {
+        float angle = float(batch_.position[row]) * m_.frequency[i];
+        cos[i] = std::cos(angle) * m_.rotary_scale;
+        cos[i + half] = std::sin(angle) * m_.rotary_scale;
+      }
+    });
+  }
+
+  template <class T>
+  void attention(const Layer& layer, int64_t index) {
+    T* keys = (T*)cache_.keys[index];
+    T* values = (T*)cache_.values[index];
+    int64_t heads = m_.heads + m_.kv_heads;
+    worker_.each(batch_.rows, [&](int64_t row) {
+      for (int64_t head = 0; head < heads; head++) turn(layer, row, head);
+      remember(row, keys, values);
+    });
+    worker_.each(batch_.rows * m_.kv_heads, [&](int64_t item) {
+      attend_head(item / m_.kv_heads, item % m_.kv_heads, keys, values);
+    });
+  }
+
+  void turn(const Layer& layer, int64_t row, int64_t head) {
+    bool query = head < m_.heads;
+    float* x = query ? s_.query + (row * m_.heads + head) * m_.head_size
+                     : s_.key + (row * m_.kv_heads + head - m_.heads) * m_.head_size;
+    const float* weight = query ? layer.query_norm : layer.key_norm;
+    if (weight) norm_row(x, weight, m_.head_size, m_.epsilon, x);
+    const float* cos = s_.angles + row * m_.head_size;
+    turn_head(x, cos, cos + m_.head_size / 2, m_.head_size / 2);
+  }
+
+  template <class T>
+  void remember(int64_t row, T* keys, T* values) {
+    int64_t position = batch_.position[row], width = m_.kv_heads * m_.head_size;
+    int64_t block = table(row)[position / cache_.block_tokens];
+    int64_t at = block * cache_.block_stride +
+                 position % cache_.block_tokens * cache_.token_stride;
+    for (int64_t i = 0; i < width; i += 16) {
+      store_cached(keys + at + i, Lanes::load(s_.key + row * width + i));
+      store_cached(values + at + i, Lanes::load(s_.value + row * width + i));
+    }
+  }
+
+  template <class T>
+  void attend_head(int64_t row, int64_t kv_head, const T* keys, const T* values) {
+    int64_t group = m_.heads / m_.kv_heads;
+    int64_t at = (row * m_.heads + kv_head * group) * m_.head_size;
+    float* own = s_.thread + worker_.thread() * s_.thread_size;
+    HeadGroup h = {s_.query + at, s_.out + at, own, group, m_.head_size,
+                   1 / std::sqrt(float(m_.head_size))};
+    float* largest = own + group * kTile;
+    int64_t last = batch_.position[row];
+    int64_t first = m_.window ? std::max<int64_t>(0, last + 1 - m_.window) : 0;
+    attend(h, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size, table(row),
+           first, last, largest, largest + round_up(group, 16));
+  }
+
+  const int64_t* table(int64_t row) const { return batch_.table + row * batch_.table_width; }
+
+  const Model& m_;
+  const Cache& cache_;
+  const Batch& batch_;
+  const Scratch& s_;
+  Worker& worker_;
+};
