@@ -54,11 +54,8 @@ def choose_split(
 @torch.inference_mode()
 def _layer_s(config: ModelConfig, place: torch.device, dtype: torch.dtype, batch: int) -> float:
     """Seconds a layer takes for one token of each row; the best of a few."""
-    with torch.device("meta"):
+    with torch.device(place):
         layer = Layer(config).to(dtype)
-    layer.to_empty(device=place)
-    for parameter in layer.parameters():
-        parameter.zero_()
     position_BT = torch.zeros((batch, 1), dtype=torch.int64, device=place)
     angles = Angles(position_BT, config)
     x_BTE = torch.zeros((batch, 1, config.hidden), dtype=dtype, device=place)
