@@ -115,7 +115,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu has no types
     # what it brought, while it is being delivered
     _taken: bytes | None = None
     _started = False
-    _fanout_queues: dict[str, tuple[str, str]]
+    auto_delete_queues: set[str]
 
     def adopt(self, *, starting: bool = False) -> None:
         """Shows that this worker lives, and puts back what dead ones had taken."""
@@ -220,7 +220,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu has no types
         except _CUT:
             # Redis is away: close what is ours without saying goodbye to it
             self._in_poll = None
-            self._fanout_queues = {}
+            self.auto_delete_queues = set()
             super().close()
         finally:
             # giving messages back opened a pool again
