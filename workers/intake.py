@@ -151,6 +151,8 @@ def _body(args: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     if not args:
         return dict(fields)
     if len(args) > 1 or fields or not isinstance(args[0], dict):
+        # in a chain Celery puts the result before it in front
+        allowed += "; behind another task send it as an immutable signature, .si(…)"
         raise InvalidJob.of("job", [*args, dict(fields)] if fields else list(args), allowed)
     return dict(args[0])
 

@@ -1,6 +1,7 @@
 """A cluster in one process over a real server: pumps and pools in threads, no Celery."""
 
 import base64
+import gc
 import json
 import threading
 import time
@@ -8,7 +9,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, cast
 
+import kombu.pools
 import redis
+from celery import Celery
 
 from noidle.connection import connect
 from noidle.errors import ClusterUnavailable
@@ -27,6 +30,18 @@ def until(happened: Callable[[], bool], what: str, limit_s: float = 20.0) -> Non
     while not happened():
         assert time.monotonic() < deadline, f"in vain for {limit_s} s: {what}"
         time.sleep(0.01)
+
+
+def close_celery(*apps: Celery) -> None:
+    """Celery leaves what it opened to the end of the process, and what waited for results
+    unsubscribes when it is collected; here and now, or it would be another test's fault."""
+    gc.collect()
+    for app in apps:
+        app.backend.result_consumer.stop()
+        app.backend.client.connection_pool.disconnect()
+        app.close()
+    kombu.pools.reset()
+    gc.collect()
 
 
 class _Thread:

@@ -2,13 +2,11 @@
 messages for noidle.route whose jobs end as the test says."""
 
 import base64
-import gc
 import json
 import uuid
 from collections.abc import Iterator
 from typing import Any, cast
 
-import kombu.pools
 import pytest
 import redis
 from celery import Celery, chain, chord, group
@@ -19,7 +17,7 @@ from noidle import keys
 from noidle.results import JobError, JobResult, JobState
 from routing.board import Envelope
 from routing.links import Links, sender_of
-from tests.integration.routing.cluster import until
+from tests.integration.routing.cluster import close_celery, until
 from tests.valkey_process import ValkeyProcess
 from workers.app import Role, make_app
 from workers.settings import load_settings
@@ -54,16 +52,8 @@ class World:
         self.keep = self.app.task(keep, name="keep", shared=False)
 
     def close(self) -> None:
-        """Celery leaves what it opened to the end of the process; here and now, or it would
-        be another test's fault."""
-        gc.collect()
-        for app in (self.app, self.sender):
-            app.backend.result_consumer.stop()
-            app.backend.client.close()
-            app.close()
-        kombu.pools.reset()
+        close_celery(self.app, self.sender)
         self.redis.close()
-        gc.collect()
 
     def named(self, name: str) -> str:
         return self.prefix + name
