@@ -31,7 +31,7 @@ class Decoder(nn.Module):
         self.config = config
         # not initialised: torch loads two seconds of symbolic maths to do that on no device
         table = torch.empty(config.vocabulary, config.hidden)
-        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
+        self.embedding = nn.Embedding(config.vocabulary, config.hidden, _weight=table)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False)

@@ -15,7 +15,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from engines.tensor.device import Device
 from tensor_llm.cache import KVCache
@@ -130,11 +130,6 @@ class HybridRunner:
     ) -> None:
         self._model, self._split = model, split
         config = model.config
-        if config.tied_head:
-            # the table is read on both sides: as embedding on the first, as head on the second
-            model.output.weight = nn.Parameter(
-                model.embedding.weight.to(split.second), requires_grad=False
-            )
         sized = partial(KVCache, config, rows=rows, capacity=capacity, dtype=dtype)
         first = sized(device=split.first, stop=split.layer)
         second = sized(device=split.second, start=split.layer)
