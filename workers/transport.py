@@ -47,7 +47,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
             return
         info = message.delivery_info
         note = dumps([message._raw, info["exchange"], info["routing_key"]])
-        with self.pipe_or_acquire() as pipe:
+        # what a cut leaves half done is delivered twice, which is harmless, but never lost
+        with self.channel.conn_or_acquire() as client:
+            pipe = client.pipeline(transaction=False)
             pipe.zadd(self.unacked_index_key, {delivery_tag: time()})
             pipe.hset(self.unacked_key, delivery_tag, note)
             self.channel.forget_taken(pipe)
@@ -59,7 +61,9 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]  # kombu has no types
         try:
             if self.channel.closed:
                 raise RedisConnectionError("the connection of this message is gone")
-            self._remove_from_indices(delivery_tag).execute()
+            with self.channel.conn_or_acquire() as client:
+                pipe = client.pipeline(transaction=False)
+                self._remove_from_indices(delivery_tag, pipe).execute()
         except _CUT:
             _OWED[self.unacked_key].add(delivery_tag)
 
@@ -135,7 +139,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]  # kombu has no types
             )
 
     def forget_taken(self, pipe: Any) -> None:
-        """The message is noted in the same transaction: the list need not hold it any more."""
+        """The message is noted in the same trip: the list need not hold it any more."""
         if self._taken is not None:
             pipe.lrem(self.taken_key, 1, self._taken)
 
