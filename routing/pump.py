@@ -166,16 +166,20 @@ class Pump:
             if taken is None:
                 return False
             result, envelope = taken
-            self._links.send(result, envelope)
+            try:
+                self._links.send(result, envelope)
+            except ClusterUnavailable as error:
+                # the board gives it out again; deciding must not wait for it
+                self.counters.errors += 1
+                LOG.warning("%s", error, extra={"event": "pump.links", "job": result.id})
+                return False
             self._board.sent(result.id)
             self.counters.links += 1
         return True
 
     def _keep_tidy(self, role: PumpRole) -> None:
         if self._tidy.due():
-            reaped = self._board.reap(role)
-            self.counters.reaped += len(reaped)
-            self._picture.promises.drop(reaped)
+            self.counters.reaped += len(self._board.reap(role))
             if self._strays is not None:
                 self.counters.gathered += self._strays.gather()
         if self._memory.due():
