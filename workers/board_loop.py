@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from engines.exit import Exit
@@ -34,6 +34,7 @@ from routing.board import Board, Checkpoint, StepReport, Verdict
 from workers import ending
 from workers.ending import Place
 from workers.engine_view import EngineView
+from workers.reports import Reports
 from workers.runs import Ending, Outcome, Run, Runs
 
 LOG = logging.getLogger("noidle.pool")
@@ -90,7 +91,7 @@ class BoardLoop:
         self._changed = changed
         self._clock = clock
         self._inbox: queue.SimpleQueue[AnyEvent | Exit | Leave | None] = queue.SimpleQueue()
-        self._reports: dict[str, StepReport] = {}
+        self._reports = Reports()
         self._departures: dict[str, Departure] = {}
         self._models: dict[str, ModelInfo] = {}
         self._away = False
@@ -119,7 +120,7 @@ class BoardLoop:
             items = self._gather()
             going = None not in items
             try:
-                self._turn([item for item in items if item is not None])
+                self.turn([item for item in items if item is not None])
             except Exception:
                 # the thread that everything waits for: it says what went wrong and goes on
                 LOG.exception("a turn of the board loop failed", extra={"event": "turn_failed"})
@@ -134,7 +135,7 @@ class BoardLoop:
             return []
         return items
 
-    def _turn(self, items: list[AnyEvent | Exit | Leave]) -> None:
+    def turn(self, items: list[AnyEvent | Exit | Leave]) -> None:
         # 1. merge what was said
         for item in items:
             self._absorb(item)
@@ -142,9 +143,9 @@ class BoardLoop:
         self._watch()
         # 3. tell the board
         try:
-            self._register()
             self._report()
             self._end()
+            self._register()
         except ClusterUnavailable as error:
             if not self._away:
                 LOG.warning("%s; runs go on", error, extra={"event": "redis_away"})
@@ -175,19 +176,7 @@ class BoardLoop:
         if run is None:
             return
         run.moved_s = self._clock()
-        before = self._reports.get(step.run)
-        if before is None:
-            before = StepReport(job=run.job_id, token=run.token)
-        self._reports[step.run] = replace(
-            before,
-            text=before.text + step.text,
-            tokens=before.tokens + step.tokens,
-            revision=step.revision or before.revision,
-            step=before.step if step.step is None else step.step,
-            goal=before.goal if step.goal is None else step.goal,
-            loss=before.loss if step.loss is None else step.loss,
-            tokens_per_s=before.tokens_per_s if step.tokens_per_s is None else step.tokens_per_s,
-        )
+        self._reports.add(run, step)
 
     def _depart(self, token: str, departure: Departure) -> None:
         """The first word of an end counts."""
@@ -226,15 +215,30 @@ class BoardLoop:
         # the board takes the last text from a result too, so a run that is done needs no report
         for token, departure in self._departures.items():
             if isinstance(departure, Done) and departure.result.text is not None:
-                self._reports.pop(token, None)
+                self._reports.drop(token)
         if not self._reports:
             return
-        verdicts = self._board.report(self._place().pool, list(self._reports.values()))
-        for token, report in self._reports.items():
+        reports = self._reports.all()
+        verdicts = self._verdicts(list(reports.values()))
+        for token, report in reports.items():
             run = self._runs.get(token)
             if run is not None:
                 self._obey(run, verdicts.get(report.job, Verdict.LOST))
         self._reports.clear()
+
+    def _verdicts(self, reports: list[StepReport]) -> dict[str, Verdict]:
+        """What cannot be told for another reason than Redis being away ends its own run only."""
+        pool = self._place().pool
+        try:
+            return self._board.report(pool, reports)
+        except ClusterUnavailable:
+            raise
+        except Exception:
+            if len(reports) > 1:
+                LOG.exception("a report failed; each run is told on its own")
+                return {job: said for one in reports for job, said in self._verdicts([one]).items()}
+            LOG.exception("job %s cannot be told; it is left", reports[0].job)
+            return {reports[0].job: Verdict.LOST}
 
     def _obey(self, run: Run, verdict: Verdict) -> None:
         if verdict is Verdict.LOST:
@@ -254,8 +258,17 @@ class BoardLoop:
         for token, departure in list(self._departures.items()):
             run = self._runs.get(token)
             if run is not None:
-                self._runs.end(run, self._ended(run, departure))
+                self._runs.end(run, self._outcome(run, departure))
             del self._departures[token]
+
+    def _outcome(self, run: Run, departure: Departure) -> Outcome:
+        try:
+            return self._ended(run, departure)
+        except ClusterUnavailable:
+            raise
+        except Exception:
+            LOG.exception("job %s cannot be ended; its lease runs out", run.job_id)
+            return Outcome(ending=Ending.LOST)
 
     def _ended(self, run: Run, departure: Departure) -> Outcome:
         claim, place = run.claim, self._place()
