@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from engines.exit import Exit
@@ -32,6 +31,7 @@ from noidle.results import JobResult
 from noidle.snapshot import ModelInfo
 from routing.board import Board, Checkpoint, StepReport, Verdict
 from workers import ending
+from workers.departure import Back, Departure, Leave
 from workers.ending import Place
 from workers.engine_view import EngineView
 from workers.reports import Reports
@@ -48,23 +48,6 @@ class Engine(Protocol):
     def send(self, op: AnyOp, generation: int | None = None) -> None: ...
 
     def kill(self, reason: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Back:
-    """The run goes back to the held jobs."""
-
-    crashed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
-    """Every run is to go back, with its engine's last word if that comes in time."""
-
-    wait_s: float
-
-
-Departure = Done | Failed | Yield | Back
 
 
 class BoardLoop:

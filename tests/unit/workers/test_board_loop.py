@@ -19,7 +19,8 @@ from engines.protocol import (
 from noidle.results import JobError
 from noidle.snapshot import ModelInfo
 from tests.unit.workers.world import PLACE, AwayBoard, World
-from workers.board_loop import BoardLoop, Leave
+from workers.board_loop import BoardLoop
+from workers.departure import Leave
 from workers.engine_view import EngineView
 from workers.runs import Ending
 
