@@ -19,6 +19,7 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 30.0
 # one that lived this long starts again with the first pause
 _SETTLED_S = 30.0
+_KILL_S = 5.0
 
 MARK = "_NOIDLE_CLUSTER"
 """Environment variable that names the data directory in every process under a supervisor."""
@@ -120,7 +121,9 @@ class Child:
         """Ends it and everything in its process group at once."""
         self._clear_group()
         if self._process is not None:
-            self._process.wait()
+            # a process in the kernel's hands ends later, and must not hold up the others
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_S)
         self.state = ChildState.ENDED
 
     def _exit_code(self) -> int | None:

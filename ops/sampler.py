@@ -19,7 +19,8 @@ _LEAST_SPAN_S = 0.5
 class HostSampler:
     """Keeps the sampler's promise of workers.reporter. One thread calls it.
 
-    A sample costs about 2 ms of CPU without a device (measured on two cores, 30 threads).
+    A sample costs 1.3 ms of CPU (7 threads, measured on two cores), and 1.1 ms more with a device
+    (H200).
 
     Args:
         host: the host's name in the cluster.

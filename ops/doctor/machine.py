@@ -68,7 +68,7 @@ def _cores() -> Check:
 
 
 def _memory() -> Check:
-    total, available = HostMeter().memory()
+    total, available = HostMeter().memory(0.0)
     group = cgroup.memory()
     limited = ", by the container's limit" if group and group.limit_bytes == total else ""
     found = f"{available / _GIB:.1f} of {total / _GIB:.1f} GiB available{limited}"

@@ -11,7 +11,6 @@ from flower.app import Flower
 from flower.options import options
 from flower.urls import settings as tornado_settings
 
-from noidle.connection import safe_url
 from noidle.errors import ConfigError
 from noidle.keys import ROUTE_QUEUE
 from ops.flower_app.address import FLOWER_PORT, FLOWER_USER, MAX_TASKS
@@ -39,7 +38,7 @@ class FlowerOptions:
     max_tasks: int = MAX_TASKS
 
 
-def build(app: Celery, url: str, chosen: FlowerOptions) -> Flower:
+def build(app: Celery, chosen: FlowerOptions) -> Flower:
     """Flower for the cluster behind `app`, not yet listening.
 
     Raises:
@@ -57,8 +56,6 @@ def build(app: Celery, url: str, chosen: FlowerOptions) -> Flower:
     options.purge_offline_workers = _PURGE_AFTER_S
     options.cookie_secret = tornado_settings["cookie_secret"] = secrets.token_urlsafe(48)
     flower = Flower(options=options, capp=app, **tornado_settings)
-    # the queue page looks at the scheme, and ours names a transport of our own
-    flower.broker_uri, flower.broker_uri_with_password = safe_url(url), url
     flower.add_handlers(r".*", list(REPLACED))
     return flower
 
@@ -84,7 +81,7 @@ def serve(settings: Settings, chosen: FlowerOptions) -> None:
             value=str(chosen.port),
             allowed="a free port",
         )
-    flower = build(make_flower_app(settings), settings.url, chosen)
+    flower = build(make_flower_app(settings), chosen)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     port = flower.start_http_server()

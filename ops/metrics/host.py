@@ -11,6 +11,7 @@ from noidle.snapshot import HostDetail
 from ops.metrics import cgroup, procfs
 
 _KIB = 1024
+_GROUP_EVERY_S = 10.0
 
 
 class HostMeter:
@@ -28,6 +29,8 @@ class HostMeter:
         self._proc = proc
         self._sys = sys
         self._cores = cgroup.cores()
+        self._group: cgroup.MemoryGroup | None = None
+        self._next_group_s = float("-inf")
         self._cpu: list[tuple[float, float]] | None = None
         self._counters: tuple[float, dict[str, int]] | None = None
 
@@ -35,8 +38,8 @@ class HostMeter:
         """`now_s`: a monotonic clock."""
         whole, per_core = self._cpu_percent()
         rates = self._rates(now_s)
-        memory = procfs.fields(self._proc / "meminfo")
-        total, available = self.memory()
+        memory = procfs.fields(self._proc / "meminfo", "SwapTotal", "SwapFree", "Zswap")
+        total, available = self.memory(now_s)
         return HostDetail(
             host=self._name,
             cores=self._cores,
@@ -54,19 +57,22 @@ class HostMeter:
             context_switches_per_s=rates.get("ctxt"),
         )
 
-    def memory(self) -> tuple[int, int]:
+    def memory(self, now_s: float) -> tuple[int, int]:
         """Total and available bytes, as far as a cgroup's limit lets this process use them."""
         machine = psutil.virtual_memory()
-        group = cgroup.memory()
+        # a process without a limit seldom gets one
+        if self._group is not None or now_s >= self._next_group_s:
+            self._group = cgroup.memory()
+            self._next_group_s = now_s + _GROUP_EVERY_S
+        group = self._group
         if group is None or group.limit_bytes >= machine.total:
             return machine.total, machine.available
         return group.limit_bytes, min(group.available_bytes, machine.available)
 
     def memory_stall(self) -> tuple[float | None, float | None]:
         """Percent of the last 10 s in which some, and in which all tasks waited for memory: of
-        the cgroup that limits this process, else of the host."""
-        group = cgroup.memory()
-        own = group.pressure_file if group is not None else None
+        the cgroup that limits this process at the last sample, else of the host."""
+        own = self._group.pressure_file if self._group is not None else None
         file = own or self._proc / "pressure" / "memory"
         return procfs.stall_percent(file, "some"), procfs.stall_percent(file, "full")
 
@@ -91,7 +97,10 @@ class HostMeter:
 
     def _rates(self, now_s: float) -> dict[str, float]:
         """Events a second of every counter that both samples have."""
-        counters = procfs.fields(self._proc / "vmstat") | procfs.fields(self._proc / "stat")
+        counters = {
+            **procfs.fields(self._proc / "vmstat", "pgmajfault"),
+            **procfs.fields(self._proc / "stat", "ctxt"),
+        }
         before, self._counters = self._counters, (now_s, counters)
         if before is None or now_s <= before[0]:
             return {}

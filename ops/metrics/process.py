@@ -54,7 +54,7 @@ class ProcessMeter:
 
     def _read(self, now_s: float) -> ProcessDetail:
         memory = self._process.memory_info()
-        status = procfs.fields(self._folder / "status")
+        status = procfs.fields(self._folder / "status", "VmHWM")
         peak = status.get("VmHWM")
         rollup = self._sizes(now_s)
         return ProcessDetail(

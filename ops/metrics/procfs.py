@@ -21,10 +21,16 @@ def number(path: Path) -> int | None:
         return None
 
 
-def fields(path: Path) -> dict[str, int]:
-    """Lines such as `MemAvailable: 123 kB` or `pgmajfault 7`, in the file's own units."""
+def fields(path: Path, *only: str) -> dict[str, int]:
+    """Lines such as `MemAvailable: 123 kB` or `pgmajfault 7`, in the file's own units.
+
+    Args:
+        only: names to look for, where the file has hundreds; absent, all.
+    """
     found: dict[str, int] = {}
     for line in (read(path) or "").splitlines():
+        if only and not line.startswith(only):
+            continue
         name, _, rest = line.replace(":", " ", 1).partition(" ")
         value = rest.split()[:1]
         if value and value[0].isdigit():
