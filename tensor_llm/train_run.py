@@ -56,7 +56,7 @@ class TrainRun:
         trainer = Trainer(
             model.to(device),
             Corpus.of(train, held, tokenizer),
-            TrainPlan.of_job(job, seed=seed, context=model.config.context),
+            TrainPlan.of_job(job, seed=seed, config=model.config),
             base_step=base_step,
             state=state,
             autocast=autocast,

@@ -18,6 +18,7 @@ from torch import Tensor
 from noidle.errors import CheckpointError, InvalidJob
 from noidle.jobs import Train
 from noidle.results import TrainReport
+from tensor_llm.config import ModelConfig
 from tensor_llm.data import Corpus
 from tensor_llm.model import Decoder
 from tensor_llm.train_state import STATE_FILE, TrainState
@@ -50,21 +51,22 @@ class TrainPlan:
     clip_norm: float
 
     @classmethod
-    def of_job(cls, job: Train, *, seed: int, context: int) -> "TrainPlan":
+    def of_job(cls, job: Train, *, seed: int, config: ModelConfig) -> "TrainPlan":
         """
         Raises:
             InvalidJob: the sequence does not fit the model's context.
         """
-        sequence = job.sequence or context
-        if sequence > context:
-            raise InvalidJob.of("sequence", sequence, f"at most the model's context, {context}")
+        sequence = job.sequence or config.context
+        if sequence > config.context:
+            allowed = f"at most the model's context, {config.context}"
+            raise InvalidJob.of("sequence", sequence, allowed)
         return cls(
             seed=seed,
             steps=job.steps,
             batch=job.batch,
             accumulate=job.accumulate,
             sequence=sequence,
-            learning_rate=job.learning_rate,
+            learning_rate=job.learning_rate or min(0.01, 1 / config.hidden),
             warmup_steps=job.warmup_steps,
             weight_decay=job.weight_decay,
             clip_norm=job.clip_norm,

@@ -1,10 +1,10 @@
 // The entries of the level whose lanes were included before, inside its namespace.
 
 static void linear_entry(const Weight& w, const float* x, int64_t rows, float* y, int threads) {
-  int64_t padded = round_up(rows, 8), width = round_up(w.columns, 16);
-  size_t bytes = round_up(int64_t(operand_bytes(padded, w.columns)), 64);
+  int64_t width = round_up(w.columns, 16);
+  size_t bytes = round_up(int64_t(operand_bytes(rows, w.columns)), 64);
   char* memory = (char*)std::aligned_alloc(64, bytes);
-  Operand operand = lay_out_operand(memory, padded, w.columns, w.group);
+  Operand operand = lay_out_operand(memory, rows, w);
   float* row_memory = (float*)std::calloc(size_t(rows * width), 4);
   run_team(threads, 2, [&](Worker& worker) {
     worker.each(rows, [&](int64_t row) {

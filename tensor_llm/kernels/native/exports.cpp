@@ -1,5 +1,9 @@
 // The functions Python calls, and which levels this processor can run.
 #include "level.h"
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace {
 
@@ -7,6 +11,17 @@ struct Choice {
   const Level* level;
   bool here;
 };
+
+#if defined(__x86_64__)
+// The system grants a process the tiles' registers on request (ARCH_REQ_XCOMP_PERM, feature 18).
+bool tiles_granted() {
+#if defined(__linux__)
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 const Choice* choices(int* count) {
 #if defined(__x86_64__)
@@ -16,12 +31,17 @@ const Choice* choices(int* count) {
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni");
+  static const bool bf16 = vnni512 && __builtin_cpu_supports("avx512bf16");
+  static const bool amx = bf16 && __builtin_cpu_supports("amx-tile") &&
+                          __builtin_cpu_supports("amx-int8") &&
+                          __builtin_cpu_supports("amx-bf16") && tiles_granted();
   static const Choice all[] = {
       {&kPlain, true},
       {&kAvx2, avx2},
       {&kAvx2Vnni, avx2 && __builtin_cpu_supports("avxvnni")},
       {&kAvx512, vnni512},
-      {&kAvx512Bf16, vnni512 && __builtin_cpu_supports("avx512bf16")},
+      {&kAvx512Bf16, bf16},
+      {&kAmx, amx},
   };
 #else
   static const Choice all[] = {{&kPlain, true}};

@@ -2,6 +2,7 @@
 #include "operand.h"
 // products use operands
 #include "products.h"
+#include "dispatch.h"
 // attention has the exponential that the gate uses
 #include "attention.h"
 #include "elementwise.h"

@@ -15,5 +15,5 @@ struct Level {
 
 extern const Level kPlain;
 #if defined(__x86_64__)
-extern const Level kAvx2, kAvx2Vnni, kAvx512, kAvx512Bf16;
+extern const Level kAvx2, kAvx2Vnni, kAvx512, kAvx512Bf16, kAmx;
 #endif

@@ -1,7 +1,26 @@
-// Activations as the products want them: bfloat16 beside bfloat16 weights, else signed bytes
-// with a scale for each group, the group being that of the weights.
+// Activations as the products want them.
+
+#ifdef NOIDLE_AMX
+static constexpr bool kTiles = true;
+#else
+static constexpr bool kTiles = false;
+#endif
+// up to so many rows packed weights are multiplied as bytes
+static constexpr int64_t kFewRows = 16;
+// operands are laid out for whole tiles of rows
+static constexpr int64_t kRowMultiple = 32;
+
+enum class Form {
+  // bfloat16 (rows, columns)
+  kPlain,
+  // bfloat16 (rows / 16, columns / 2, 16, 2): the right side of a tile product
+  kPanels,
+  // signed bytes with a scale for each group, the group being that of the weights
+  kCodes,
+};
 
 struct Operand {
+  Form form;
   uint16_t* bf16;
   int8_t* codes;
   // (rows, groups)
@@ -17,22 +36,28 @@ INLINE int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+static Form form_for(const Weight& w, int64_t rows) {
+  if (w.kind == kBf16) return kTiles && rows > 1 ? Form::kPanels : Form::kPlain;
+  return kTiles && rows > kFewRows ? Form::kPlain : Form::kCodes;
+}
+
 static size_t operand_bytes(int64_t rows, int64_t columns) {
   size_t width = size_t(round_up(columns, 256));
   // groups are of 32 columns or more
-  return size_t(rows) * width * 3 + size_t(rows) * (width / 32) * 8;
+  return size_t(round_up(rows, kRowMultiple)) * (width * 3 + width / 32 * 8);
 }
 
 // `memory` is 64-byte aligned and as large as operand_bytes says.
-static Operand lay_out_operand(char* memory, int64_t rows, int64_t columns, int32_t group) {
-  int64_t stride = round_up(columns, 256);
+static Operand lay_out_operand(char* memory, int64_t rows, const Weight& like) {
   Operand x;
-  x.stride = stride;
-  x.groups = group ? (columns + group - 1) / group : 0;
+  x.form = form_for(like, rows);
+  x.stride = round_up(like.columns, 256);
+  x.groups = like.group ? (like.columns + like.group - 1) / like.group : 0;
+  rows = round_up(rows, kRowMultiple);
   x.bf16 = (uint16_t*)memory;
-  x.codes = (int8_t*)(memory + rows * stride * 2);
-  x.scales = (float*)(memory + rows * stride * 3);
-  x.offsets = (int32_t*)(x.scales + rows * (stride / 32));
+  x.codes = (int8_t*)(memory + rows * x.stride * 2);
+  x.scales = (float*)(memory + rows * x.stride * 3);
+  x.offsets = (int32_t*)(x.scales + rows * (x.stride / 32));
   return x;
 }
 
@@ -59,17 +84,10 @@ static int32_t code_offset(int32_t kind) {
   return kind == kInt4 ? 8 : kind == kInt8 ? Lanes::kOffset8 : 0;
 }
 
-// Fills row `row` for products with weights like `like`; x is padded to 16 with zeros.
-static void fill_operand(const Operand& to, int64_t row, const float* x, const Weight& like) {
-  int64_t columns = like.columns;
-  if (like.kind == kBf16) {
-    uint16_t* out = to.bf16 + row * to.stride;
-    for (int64_t i = 0; i < columns; i += 16) Lanes::store_bf16(out + i, Lanes::load(x + i));
-    return;
-  }
+static void fill_codes(const Operand& to, int64_t row, const float* x, const Weight& like) {
   float padded[256];
   for (int64_t g = 0; g < to.groups; g++) {
-    int64_t first = g * like.group, left = std::min<int64_t>(columns - first, like.group);
+    int64_t first = g * like.group, left = std::min<int64_t>(like.columns - first, like.group);
     const float* source = x + first;
     if (left < like.group) {
       std::memset(padded, 0, sizeof padded);
@@ -80,4 +98,27 @@ static void fill_operand(const Operand& to, int64_t row, const float* x, const W
     quantize_group(source, like.group, code_offset(like.kind), to.codes + row * to.stride + first,
                    to.scales + at, to.offsets + at);
   }
+}
+
+static void fill_bf16(uint16_t* to, int64_t stride, const float* x, int64_t columns) {
+  for (int64_t i = 0; i < columns; i += 16) Lanes::store_bf16(to + i, Lanes::load(x + i));
+  int64_t filled = round_up(columns, 16);
+  std::memset(to + filled, 0, size_t(stride - filled) * 2);
+}
+
+static void fill_panel(const Operand& to, int64_t row, const float* x, int64_t columns) {
+  uint16_t* pair = to.bf16 + row / 16 * 16 * to.stride + row % 16 * 2;
+  uint16_t lanes[16];
+  for (int64_t i = 0; i < to.stride; i += 16) {
+    Lanes::store_bf16(lanes, i < columns ? Lanes::load(x + i) : Lanes::zero());
+    for (int j = 0; j < 16; j += 2, pair += 32) std::memcpy(pair, lanes + j, 4);
+  }
+}
+
+// Fills row `row` for products with weights like `like`; x is padded to 16 with zeros.
+static void fill_operand(const Operand& to, int64_t row, const float* x, const Weight& like) {
+  if (to.form == Form::kCodes) fill_codes(to, row, x, like);
+  if (to.form == Form::kPanels) fill_panel(to, row, x, like.columns);
+  if (to.form == Form::kPlain)
+    fill_bf16(to.bf16 + row * to.stride, to.stride, x, like.columns);
 }

@@ -2,7 +2,7 @@
 // weight rows is read from memory once, whatever the number of activation rows.
 
 // bytes read ahead of use; chunks are long runs, but the hardware stops at each page
-static constexpr int64_t kAhead = 4096;
+static constexpr int64_t kAhead = 8192;
 // of weights; a chunk is what one thread takes at a time
 static constexpr int64_t kChunkBytes = 64 * 1024;
 
@@ -125,7 +125,8 @@ INLINE void bf16_rows(const uint16_t* const* w, const Operand& x, int64_t m, int
 template <int N>
 INLINE void bf16_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
                        Lanes::F* sums) {
-  constexpr int kTogether = N <= 4 ? 4 : 2;
+  // one row is one run of memory; with more rows of activations their loads are shared
+  constexpr int kTogether = N == 1 ? 1 : N <= 4 ? 4 : 2;
   float out[N * 16];
   for (int first = 0; first < 16; first += kTogether) {
     const uint16_t* rows[kTogether];
@@ -154,53 +155,4 @@ INLINE void put(const Product& p, int64_t block, int64_t m, Lanes::F sum) {
   }
   Lanes::store(lanes, sum);
   for (int64_t i = 0; i < count; i++) y[i] = p.add ? y[i] + lanes[i] : lanes[i];
-}
-
-template <int N, int kind>
-static void product_block(const Product& p, int64_t block, const Operand& x, int64_t m,
-                          int64_t count) {
-  Lanes::F sums[N];
-  if (kind == kBf16) bf16_block<N>(*p.weight, block, x, m, sums);
-  else packed_block<N, kind>(*p.weight, block, x, m, sums);
-  for (int64_t n = 0; n < count; n++) put(p, block, m + n, sums[n]);
-}
-
-// Operands hold rows in multiples of 8, so that reading a few too many is harmless.
-template <int kind>
-static void product_rows(const Product& p, int64_t block, const Operand& x, int64_t rows) {
-  for (int64_t m = 0; m < rows; m += Lanes::kRows) {
-    int64_t count = std::min<int64_t>(rows - m, Lanes::kRows);
-    if (count == 1) product_block<1, kind>(p, block, x, m, count);
-    else if (count == 2) product_block<2, kind>(p, block, x, m, count);
-    else if (count <= 4) product_block<4, kind>(p, block, x, m, count);
-    else product_block<Lanes::kRows, kind>(p, block, x, m, count);
-  }
-}
-
-static void product_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
-                          int64_t rows) {
-  for (int64_t block = first; block < last; block++) {
-    if (p.weight->kind == kBf16) product_rows<kBf16>(p, block, x, rows);
-    if (p.weight->kind == kInt8) product_rows<kInt8>(p, block, x, rows);
-    if (p.weight->kind == kInt4) product_rows<kInt4>(p, block, x, rows);
-  }
-}
-
-// One phase: several products of the same operand.
-static void run_products(Worker& worker, const Product* products, int count, const Operand& x,
-                         int64_t rows) {
-  int64_t chunks[4] = {}, total = 0, blocks[4];
-  for (int i = 0; i < count; i++) {
-    const Weight& w = *products[i].weight;
-    blocks[i] = std::max<int64_t>(1, kChunkBytes / block_bytes(w));
-    chunks[i] = (block_count(w) + blocks[i] - 1) / blocks[i];
-    total += chunks[i];
-  }
-  worker.each(total, [&](int64_t chunk) {
-    int i = 0;
-    for (; chunk >= chunks[i]; i++) chunk -= chunks[i];
-    int64_t first = chunk * blocks[i];
-    int64_t last = std::min(first + blocks[i], block_count(*products[i].weight));
-    product_chunk(products[i], first, last, x, rows);
-  });
 }

@@ -17,23 +17,22 @@ static int64_t thread_floats(const Model& m) {
 
 // Lays the scratch out from `memory`; with nullptr it only counts the bytes.
 static size_t lay_out(const Model& m, int64_t rows, int threads, char* memory, Scratch* s) {
-  rows = round_up(rows, 8);
   size_t used = 0;
   auto floats = [&](int64_t count) {
     float* at = (float*)(memory + used);
     used += size_t(round_up(count, 16)) * 4;
     return at;
   };
-  auto operand = [&](int64_t columns, const Weight& like) {
-    Operand x = lay_out_operand(memory + used, rows, columns, like.group);
-    used += operand_bytes(rows, columns);
+  auto operand = [&](const Weight& like) {
+    Operand x = lay_out_operand(memory + used, rows, like);
+    used += operand_bytes(rows, like.columns);
     return x;
   };
   int64_t query_width = m.heads * m.head_size, kv_width = m.kv_heads * m.head_size;
   const Layer& layer = m.layers[0];
-  s->narrow = operand(m.hidden, layer.query);
-  s->attended = operand(query_width, layer.output);
-  s->inner = operand(m.mlp, layer.down);
+  s->narrow = operand(layer.query);
+  s->attended = operand(layer.output);
+  s->inner = operand(layer.down);
   s->normed = floats(rows * m.hidden);
   s->query = floats(rows * query_width);
   s->key = floats(rows * kv_width);
@@ -83,8 +82,8 @@ class Step {
 
   void run_head() {
     const Weight& head = m_.head;
-    Operand x = s_.narrow;
-    x.groups = head.group ? (m_.hidden + head.group - 1) / head.group : 0;
+    // the narrow one's memory, which the layers are done with
+    Operand x = lay_out_operand((char*)s_.narrow.bf16, batch_.wanted_count, head);
     worker_.each(batch_.wanted_count, [&](int64_t row) {
       float* normed = s_.normed + row * m_.hidden;
       norm_row(batch_.x + batch_.wanted[row] * m_.hidden, m_.norm, m_.hidden, m_.epsilon, normed);

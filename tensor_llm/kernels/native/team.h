@@ -71,6 +71,7 @@ class Worker {
   Worker(Team& team, int thread) : team_(team), thread_(thread) {}
 
   int thread() const { return thread_; }
+  int threads() const { return team_.threads(); }
 
   template <class Body>
   void each(int64_t chunks, Body body) {

@@ -1,0 +1,131 @@
+"""The built C++ kernels as Python calls over tensors, at one instruction set level.
+
+Owns what Python must check before memory is handed over. Knows nothing of models.
+
+Letters: M rows of activations, N rows of a weight, K columns."""
+
+import ctypes
+import functools
+import logging
+from ctypes import byref
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tensor_llm.kernels import builder, structures
+from tensor_llm.quantization import PackedWeight, WeightFormat
+from tensor_llm.shapes import check_shape
+
+log = logging.getLogger(__name__)
+
+_KINDS = {WeightFormat.INT8: structures.INT8, WeightFormat.INT4: structures.INT4}
+
+AnyWeight = Tensor | PackedWeight
+"""bfloat16 (N, K), or packed."""
+
+
+class Kernels:
+    """Kernels of one level; calls run on as many threads as torch uses."""
+
+    def __init__(self, library: ctypes.CDLL, level: int) -> None:
+        self.library = library
+        self.level = level
+        self.name: str = library.noidle_level_name(level).decode()
+
+    def linear(self, x_MK: Tensor, weight: AnyWeight, bias_N: Tensor | None = None) -> Tensor:
+        """x weight^T + bias in float32 (M, N), for any number of rows; activations count in
+        bfloat16, or with few rows against packed weights in 8 bits and a scale a group."""
+        rows, columns = weight_size(weight)
+        check_shape("x_MK", x_MK, None, columns)
+        x_MK = x_MK.to(torch.float32).contiguous()
+        bias_N = None if bias_N is None else bias_N.to(torch.float32).contiguous()
+        y_MN = torch.empty(len(x_MK), rows)
+        structure = structure_of(weight, bias_N)
+        self.library.noidle_linear(
+            self.level,
+            byref(structure),
+            x_MK.data_ptr(),
+            len(x_MK),
+            y_MN.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return y_MN
+
+    def dequantize(self, weight: PackedWeight) -> Tensor:
+        """The weight (N, K) in bfloat16."""
+        out_NK = torch.empty(weight.rows, weight.columns, dtype=torch.bfloat16)
+        self.library.noidle_dequantize(
+            self.level, byref(structure_of(weight)), out_NK.data_ptr(), torch.get_num_threads()
+        )
+        return out_NK
+
+
+def weight_size(weight: AnyWeight) -> tuple[int, int]:
+    """Rows and columns."""
+    if isinstance(weight, PackedWeight):
+        return weight.rows, weight.columns
+    rows, columns = weight.shape
+    return rows, columns
+
+
+def structure_of(weight: AnyWeight, bias_N: Tensor | None = None) -> structures.Weight:
+    """What the C++ side reads; holds addresses only, so the tensors must outlive it.
+
+    Raises:
+        ValueError: the kernels cannot read this weight or bias where it lies.
+    """
+    rows, columns = weight_size(weight)
+    if bias_N is not None:
+        check_shape("bias_N", bias_N, rows)
+        _check_memory("bias_N", bias_N, torch.float32)
+    bias = 0 if bias_N is None else bias_N.data_ptr()
+    if isinstance(weight, Tensor):
+        _check_memory("weight_NK", weight, torch.bfloat16)
+        return structures.Weight(
+            weight.data_ptr(), 0, bias, rows, columns, structures.BF16, 0
+        )
+    _check_memory("codes", weight.codes, torch.uint8)
+    _check_memory("scales", weight.scales, torch.bfloat16)
+    kind = _KINDS[weight.format]
+    codes, scales = weight.codes.data_ptr(), weight.scales.data_ptr()
+    return structures.Weight(codes, scales, bias, rows, columns, kind, weight.group)
+
+
+def all_kernels(cache: Path | None = None) -> list[Kernels]:
+    """One for each level this processor can run, slowest first.
+
+    Raises:
+        builder.BuildFault: there is no library and none can be built.
+    """
+    path = builder.library_path(cache)
+    try:
+        library = ctypes.CDLL(str(path))
+        structures.declare(library)
+    except (OSError, AttributeError) as error:
+        raise builder.BuildFault(f"{path}: cannot be loaded: {error}; delete it") from None
+    levels = range(library.noidle_level_count())
+    return [Kernels(library, level) for level in levels if library.noidle_level_here(level)]
+
+
+@functools.cache
+def best_kernels() -> Kernels | None:
+    """The fastest level here, or None, said once, where plain torch must do."""
+    try:
+        kernels = all_kernels()[-1]
+    except builder.BuildFault as fault:
+        log.warning(
+            "no C++ kernels, so decoding is several times slower: %s",
+            fault,
+            extra={"event": "kernels-missing"},
+        )
+        return None
+    log.info("C++ kernels: %s", kernels.name, extra={"event": "kernels"})
+    return kernels
+
+
+def _check_memory(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    plain = tensor.device.type == "cpu" and tensor.is_contiguous()
+    if tensor.dtype is not dtype or not plain:
+        what = f"{tensor.dtype} on {tensor.device}"
+        raise ValueError(f"{name} is {what}: allowed is {dtype} on the CPU, contiguous")

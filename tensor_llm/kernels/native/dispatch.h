@@ -1,0 +1,88 @@
+// Which product kernel serves a chunk, and the phase that runs the chunks.
+
+#ifdef NOIDLE_AMX
+#include "tiles.h"
+// bytes with bytes: below 4 rows a tile product is mostly idle
+static constexpr int64_t kFewestTileRows = 4;
+static constexpr int64_t kRowsAtOnce = 16;
+#else
+static constexpr int64_t kRowsAtOnce = Lanes::kRows;
+#endif
+
+template <int N, int kind>
+static void product_block(const Product& p, int64_t block, const Operand& x, int64_t m,
+                          int64_t count) {
+  Lanes::F sums[N];
+  if constexpr (kind == kBf16) bf16_block<N>(*p.weight, block, x, m, sums);
+#ifdef NOIDLE_AMX
+  else if constexpr (N >= kFewestTileRows) tile_block<N, kind>(*p.weight, block, x, m, sums);
+#endif
+  else packed_block<N, kind>(*p.weight, block, x, m, sums);
+  for (int64_t n = 0; n < count; n++) put(p, block, m + n, sums[n]);
+}
+
+// Operands hold more rows than are used, so that reading a few too many is harmless.
+template <int kind>
+static void product_rows(const Product& p, int64_t block, const Operand& x, int64_t rows) {
+  for (int64_t m = 0; m < rows; m += kRowsAtOnce) {
+    int64_t count = std::min(rows - m, kRowsAtOnce);
+    if (count == 1) product_block<1, kind>(p, block, x, m, count);
+    else if (count == 2) product_block<2, kind>(p, block, x, m, count);
+    else if (count <= 4) product_block<4, kind>(p, block, x, m, count);
+    else if constexpr (kRowsAtOnce > 4) {
+      if (kRowsAtOnce == 8 || count <= 8) product_block<8, kind>(p, block, x, m, count);
+      else if constexpr (kind != kBf16) product_block<kRowsAtOnce, kind>(p, block, x, m, count);
+    }
+  }
+}
+
+static void product_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
+                          int64_t rows) {
+  const Weight& w = *p.weight;
+#ifdef NOIDLE_AMX
+  static thread_local ThreadMemory memory;
+  if (x.form == Form::kPanels) return bf16_chunk(p, first, last, x, rows, memory);
+  if (w.kind != kBf16 && x.form == Form::kPlain)
+    return packed_chunk(p, first, last, x, rows, memory);
+#endif
+  for (int64_t block = first; block < last; block++) {
+    if (w.kind == kBf16) product_rows<kBf16>(p, block, x, rows);
+    if (w.kind == kInt8) product_rows<kInt8>(p, block, x, rows);
+    if (w.kind == kInt4) product_rows<kInt4>(p, block, x, rows);
+  }
+}
+
+// Blocks a thread takes at a time.
+static int64_t chunk_blocks(const Weight& w, int64_t rows, int threads) {
+  if (!kTiles || rows <= kFewRows) return std::max<int64_t>(1, kChunkBytes / block_bytes(w));
+#ifdef NOIDLE_AMX
+  int64_t fitting = kChunkPanelBytes / (32 * round_up(w.columns, 256));
+  int64_t fair = block_count(w) / (4 * threads);
+  return std::max<int64_t>(2, std::min(fitting, fair) / 2 * 2);
+#endif
+  (void)threads;
+  return 1;
+}
+
+// One phase: several products of the same operand, of weights of one kind and group.
+static void run_products(Worker& worker, const Product* products, int count, const Operand& x,
+                         int64_t rows) {
+  int64_t chunks[4] = {}, total = 0, blocks[4];
+  for (int i = 0; i < count; i++) {
+    blocks[i] = chunk_blocks(*products[i].weight, rows, worker.threads());
+    chunks[i] = (block_count(*products[i].weight) + blocks[i] - 1) / blocks[i];
+    total += chunks[i];
+  }
+#ifdef NOIDLE_AMX
+  bool bytes = x.form == Form::kCodes;
+  TileSetting setting(bytes ? int(std::min<int64_t>(16, rows)) : 16,
+                      bytes ? std::min(64, products->weight->group) : 64);
+#endif
+  worker.each(total, [&](int64_t chunk) {
+    int i = 0;
+    for (; chunk >= chunks[i]; i++) chunk -= chunks[i];
+    int64_t first = chunk * blocks[i];
+    int64_t last = std::min(first + blocks[i], block_count(*products[i].weight));
+    product_chunk(products[i], first, last, x, rows);
+  });
+}
