@@ -170,13 +170,15 @@ class Train(_Job):
     shape: ModelShape = ModelShape()
     steps: Whole = Field(default=200, ge=1, le=100_000_000)
     # sequences an optimiser step, split in `accumulate` parts
-    batch: Whole = Field(default=16, ge=1, le=65_536)
+    batch: Whole = Field(default=8, ge=1, le=65_536)
     accumulate: Whole = Field(default=1, ge=1, le=4096)
     # tokens a training sequence; absent: the model's context
     sequence: Whole | None = Field(default=None, ge=8, le=1_000_000)
-    learning_rate: Number = Field(default=2e-3, gt=0, le=1)
+    # absent: 1 / hidden, at most 0.01; wider models want less
+    learning_rate: Number | None = Field(default=None, gt=0, le=1)
     warmup_steps: Whole = Field(default=20, ge=0, le=100_000_000)
-    weight_decay: Number = Field(default=0.1, ge=0, le=1)
+    # strong, because a small text is read many times over
+    weight_decay: Number = Field(default=1.0, ge=0, le=1)
     clip_norm: Number = Field(default=1.0, gt=0, le=1_000_000)
     # share of the text kept aside to measure the loss on
     held_out: Number = Field(default=0.1, gt=0, lt=1)

@@ -160,7 +160,7 @@ def _unreported(store: ModelStore, job: Train, seed: int) -> str | None:
         return None
     folder = store.directory(job.model, revision)
     try:
-        plan = TrainPlan.of_job(job, seed=seed, context=read_config(folder).context)
+        plan = TrainPlan.of_job(job, seed=seed, config=read_config(folder))
         facts = read_json(folder / STATE_FILE)
     except (CheckpointError, InvalidJob):
         return None
