@@ -71,6 +71,7 @@ class Drain:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def begin(self) -> None:
+        """As the first signal does; from any thread, at any time."""
         os.write(self._handler_end, bytes([signal.SIGTERM]))
 
     def _note(self, number: int, _frame: object) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from celery.exceptions import Reject
 from celery.worker.request import Request as CeleryRequest
 
 from noidle.errors import ClusterUnavailable, InvalidJob, NoidleError, Overloaded
@@ -19,6 +20,7 @@ from routing.message import LEASED_HEADER
 LOG = logging.getLogger("noidle.intake")
 REQUEST = f"{__name__}:Request"
 """For tasks, which name their request class."""
+PAUSE_S = 0.5
 _AT_ONCE_S = 0.001
 
 
@@ -74,7 +76,7 @@ class Intake:
             kind, engine: what the task's name or the queue says; the job may not contradict.
 
         Raises:
-            ClusterUnavailable: the process is being stopped and Redis does not answer.
+            Reject: the process is being stopped and Redis does not answer; the message stays.
         """
         while True:
             try:
@@ -82,8 +84,8 @@ class Intake:
                 return
             except ClusterUnavailable as error:
                 LOG.warning("job %s waits: %s", request.id, error)
-                if self._pause(0.5):
-                    raise
+                if self._pause(PAUSE_S):
+                    raise Reject(str(error), requeue=True) from error
 
     def _take_once(
         self,

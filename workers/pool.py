@@ -24,7 +24,7 @@ from routing.message import lease_message
 from routing.redis_board import RedisBoard
 from workers.app import Role, make_app
 from workers.board_loop import BoardLoop
-from workers.drain import Drain
+from workers.drain import LAST_WORD_S, Drain
 from workers.ending import Place
 from workers.engine_view import EngineView
 from workers.intake import Intake
@@ -33,6 +33,7 @@ from workers.revoke import replace_revoke
 from workers.runs import Runs
 from workers.settings import Settings
 from workers.tasks import add_pool_tasks
+from workers.twin import refuse_twin
 from workers.work import Work
 from workers.worker import Worker
 
@@ -77,6 +78,9 @@ def run_pool(
 ) -> int:
     """Runs in the main thread until a signal ends it; returns the exit status.
 
+    Raises:
+        ConfigError: another pool of this name is in the cluster.
+
     Args:
         index: number among this host's pools of the engine.
         slots, threads, preload: before those of the settings.
@@ -96,8 +100,8 @@ def run_pool(
     )
     # a claim for each slot; the board loop, the reporter, the drain and revocations
     with connect(settings.url, max_connections=plan.slots + 4) as client:
-        Pool(settings, plan, sampler, client).run()
-    return 0
+        refuse_twin(RedisBoard(client), plan.name)
+        return Pool(settings, plan, sampler, client).run()
 
 
 def pool_name(engine: EngineName, host: str, index: int = 0) -> str:
@@ -164,7 +168,7 @@ class Pool:
         self._drain = Drain(self, board, runs, pool=name, grace_s=settings.grace_s)
         self._worker = self._make_worker(settings, plan)
 
-    def run(self) -> None:
+    def run(self) -> int:
         # 1. the engine loads while the rest comes up
         self._loop.start()
         self._engine.start()
@@ -180,10 +184,17 @@ class Pool:
         except ClusterUnavailable as error:
             LOG.warning("the pool is forgotten by itself: %s", error)
         self._engine.stop(ENGINE_STOP_S)
+        return self._worker.exitcode or 0
 
     def refuse_work(self) -> None:
         self._closing.set()
         self._reporter.drain("told to stop")
+
+    def _stopping(self) -> None:
+        """After a drain there is nothing left of this to do; after a fault of Celery's there is,
+        and its threads would be waited for as long as their runs take."""
+        self.refuse_work()
+        self._loop.leave(LAST_WORD_S)
 
     def stop_consuming(self) -> None:
         self._worker.stop_consuming()
@@ -225,6 +236,8 @@ class Pool:
             concurrency=plan.slots,
             prefetch=plan.slots,
             install_signals=self._drain.install_signals,
+            shut_down=self._drain.begin,
+            stopping=self._stopping,
         )
 
     def _forward(self, job_id: str, kind: str, token: str, pool: str) -> None:

@@ -40,8 +40,7 @@ def run_router(settings: Settings, name: str | None = None) -> int:
     name = name or f"router@{settings.host}"
     # a thread each; the pump, which waits in one and asks in another; the links; revocations
     with connect(settings.url, max_connections=THREADS + 4) as client:
-        Router(settings, name, client).run()
-    return 0
+        return Router(settings, name, client).run()
 
 
 class Router:
@@ -61,9 +60,11 @@ class Router:
             concurrency=THREADS,
             prefetch=PREFETCH,
             install_signals=self._install_signals,
+            shut_down=self._shut_down,
+            stopping=self._closing.set,
         )
 
-    def run(self) -> None:
+    def run(self) -> int:
         pump = threading.Thread(
             target=self._pump.run, args=(self._closing,), name="pump", daemon=True
         )
@@ -72,6 +73,7 @@ class Router:
         self._closing.set()
         # what it does not end now, another router does
         pump.join(PUMP_END_S)
+        return self._worker.exitcode or 0
 
     def _install_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
@@ -83,6 +85,9 @@ class Router:
         visibility timeout."""
         if self._closing.is_set() or number == signal.SIGQUIT:
             os._exit(1)
+        self._shut_down()
+
+    def _shut_down(self) -> None:
         self._closing.set()
         state.should_stop = 0
 

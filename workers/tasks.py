@@ -26,7 +26,8 @@ LOG = logging.getLogger("noidle.pool")
 class PoolTask(Task):  # type: ignore[misc]  # celery has no types
     abstract = True
     ignore_result = True
-    acks_late = False
+    # of messages sent by hand; what a lease covers is never acknowledged
+    acks_late = True
     Request = REQUEST
     # logged as what they are, without a trace of our own code
     throws = (JobFailed,)

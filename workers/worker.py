@@ -10,7 +10,7 @@ from typing import Any
 from celery import Celery
 from celery.app import trace
 from celery.apps.worker import Worker as CeleryWorker
-from celery.worker import state
+from celery.worker import control, state
 
 _QUIET = ("celery.app.trace", "celery.worker.strategy", "celery.redirected", "kombu")
 
@@ -26,8 +26,18 @@ class Worker(CeleryWorker):  # type: ignore[misc]  # celery has no types
         concurrency: int,
         prefetch: int,
         install_signals: Callable[[], None],
+        shut_down: Callable[[], None],
+        stopping: Callable[[], None],
     ) -> None:
+        """
+        Args:
+            shut_down: begins an orderly end, for Celery's command of that name.
+            stopping: called as the loop was left, for whatever reason, before threads are
+                waited for.
+        """
         self._install_signals = install_signals
+        self._stopping = stopping
+        control.Panel.register(name="shutdown")(_shutdown_command(shut_down))
         # a line a job would cost as much as the job
         for logger in _QUIET:
             logging.getLogger(logger).setLevel(logging.WARNING)
@@ -56,6 +66,10 @@ class Worker(CeleryWorker):  # type: ignore[misc]  # celery has no types
     def install_platform_tweaks(self, _worker: Any) -> None:
         self._install_signals()
 
+    def stop(self, in_sighandler: bool = False, exitcode: int | None = None) -> None:
+        self._stopping()
+        super().stop(in_sighandler=in_sighandler, exitcode=exitcode)
+
     def stop_consuming(self) -> None:
         """From any thread: no message is taken from now on."""
         consumer = self.consumer
@@ -82,3 +96,12 @@ def _cancel(consumer: Any, queue: str) -> None:
 
 
 def _nothing() -> None: ...
+
+
+def _shutdown_command(shut_down: Callable[[], None]) -> Callable[..., dict[str, str]]:
+    def shutdown(_state: Any, **_: Any) -> dict[str, str]:
+        """Finish or hand back what runs, then end."""
+        shut_down()
+        return {"ok": "ends in order"}
+
+    return shutdown

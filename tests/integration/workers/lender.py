@@ -66,9 +66,9 @@ class Lender:
         return token if granted[0] else None
 
     def run(self, pool: str, **fields: object) -> str:
-        """Accepts a job and leases it; its id."""
+        """Accepts a job and leases it as soon as the pool takes leases; its id."""
         job_id = self.accept(**fields)
-        assert self.lease(job_id, pool)
+        until(lambda: self.lease(job_id, pool), f"{pool} gets {job_id}")
         return job_id
 
     def reap(self) -> list[str]:

@@ -15,8 +15,16 @@ PATIENCE_S = 30.0
 class WorkerProcess:
     """A pool or a router in a process of its own, its log in `folder`."""
 
-    def __init__(self, folder: Path, url: str, *arguments: str, **settings: str) -> None:
-        self.log = folder / f"{'-'.join(arguments)}.log"
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        *arguments: str,
+        module: str = "tests.integration.workers.launch",
+        **settings: str,
+    ) -> None:
+        words = [word for word in arguments if "/" not in word]
+        self.log = folder / f"{'-'.join(words)}.log"
         variables = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -27,7 +35,7 @@ class WorkerProcess:
         }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.workers.launch", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
                 env=variables,
                 stdout=log,

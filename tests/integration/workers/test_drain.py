@@ -3,6 +3,7 @@
 import signal
 
 import pytest
+from celery import Celery
 
 from noidle.results import JobState
 from tests.integration.workers.processes import until
@@ -100,3 +101,27 @@ def test_a_pool_ends_also_while_redis_is_away(start, lender, own_valkey, tmp_pat
     own_valkey.kill()
     pool.signal(signal.SIGTERM)
     assert pool.wait() == 0
+
+
+def test_celerys_shutdown_command_is_an_orderly_end_too(start, lender, valkey_url):
+    pool = start("pool", "cpu", NOIDLE_SLOTS="2", NOIDLE_GRACE_S="0.1")
+    router = start("router", "router@here")
+    lender.wait_for(POOL)
+    job = lender.accept(**LONG)
+    moving(lender, job)
+    with Celery("admin", broker=valkey_url, set_as_current=False) as admin:
+        admin.control.shutdown(destination=[POOL])
+        assert pool.wait() == 0
+        assert lender.board.status(job).state is JobState.HELD
+        admin.control.shutdown(destination=["router@here"])
+        assert router.wait() == 0
+
+
+def test_a_second_pool_of_the_same_name_does_not_start(start, lender):
+    first = start("pool", "cpu", NOIDLE_SLOTS="1")
+    lender.wait_for(POOL)
+    second = start("pool", "cpu", NOIDLE_SLOTS="1")
+    assert second.wait() != 0
+    assert "a pool named cpu@here is in this cluster already" in second.log.read_text()
+    assert first.running()
+    assert lender.result(lender.run(POOL)).attempt == 1

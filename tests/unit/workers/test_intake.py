@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from celery.exceptions import Reject
 
-from noidle.errors import ClusterUnavailable
 from noidle.jobs import EngineName
 from tests.unit.workers.world import AwayBoard, World
 from workers.intake import Intake
@@ -154,6 +154,6 @@ def test_a_process_that_ends_while_redis_is_away_leaves_the_message(world):
         revoked_before=lambda _: False,
         pause=lambda _: True,
     )
-    with pytest.raises(ClusterUnavailable):
+    with pytest.raises(Reject):
         intake.take(request(), [JOB], {})
     assert world.board.status("j") is None

@@ -74,17 +74,8 @@ class World:
         self.publish()
 
     def publish(self, pool=POOL, **fields):
-        self.board.publish(
-            PoolSnapshot(
-                pool=pool,
-                engine=EngineName.CPU,
-                host="here",
-                device="d",
-                slots=8,
-                state=PoolState.READY,
-                **fields,
-            )
-        )
+        about = {"device": "d", "slots": 8, "state": PoolState.READY, **fields}
+        self.board.publish(PoolSnapshot(pool=pool, engine=EngineName.CPU, host="here", **about))
 
     def leased(self, pool=POOL, **fields):
         """Job and token of a new lease."""
