@@ -23,7 +23,7 @@ class Answer:
         job = start["job"]
         prompt, pieces = job["prompt"], PIECES.findall(job["prompt"])
         self.model = job["model"]
-        self.revision = described.newest(self.model)
+        self.revision = described.revision(self.model, start.get("revision"))
         self.limit, self.stop = job.get("max_tokens", 128), job.get("stop", [])
         described.check_fits("prompt", len(pieces), self.limit)
         self.prefill_left = self.prompt_tokens = len(pieces)
@@ -114,7 +114,7 @@ class Reading:
     def __init__(self, start: Json, described: Described) -> None:
         self._pieces = PIECES.findall(start["job"]["text"])
         self.model = start["job"]["model"]
-        self.revision = described.newest(self.model)
+        self.revision = described.revision(self.model)
         described.check_fits("text", len(self._pieces))
         self.prefill_left = self.kv_tokens = self.prompt_tokens = len(self._pieces)
         self.prefill_s = self.decode_s = 0.0

@@ -44,15 +44,16 @@ class Described:
         self.storage = env.get("NOIDLE_STORAGE", "echo")
         self.engine = env.get("NOIDLE_ENGINE", "echo")
 
-    def newest(self, model: str) -> str:
-        """The revision of a model that a new run uses."""
+    def revision(self, model: str, former: str | None = None) -> str:
+        """That of a run's former attempt while it is there, else the newest."""
         if model in self.models:
             return BUILT_IN
         current = self.data / "models" / model / "current"
-        name = current.read_text().strip() if current.is_file() else ""
-        if not name or not (current.parent / name / "echo.json").is_file():
-            raise JobFault.of("model", model, "a model here: " + ", ".join(self.models))
-        return name
+        newest = current.read_text().strip() if current.is_file() else ""
+        for name in filter(None, (former, newest)):
+            if (current.parent / name / "echo.json").is_file():
+                return name
+        raise JobFault.of("model", model, "a model here: " + ", ".join(self.models))
 
     def model_info(self, model: str, revision: str) -> Json:
         info: Json = {"name": model, "revision": revision, "context": self.context}

@@ -120,13 +120,14 @@ class Loop:
     def _load(self, model: str, run: str | None = None) -> None:
         if model in self._loaded:
             return
-        self._described.newest(model)
+        self._described.revision(model)
         ready = time.monotonic() + self._described.load_s
         while (left := ready - time.monotonic()) > 0:
             time.sleep(min(left, LOAD_TICK_S))
             waiting = [*self._runs, *([run] if run else [])]
             self._emit("step", runs=[{"run": one} for one in waiting], loaded=self._loaded)
         self._loaded.append(model)
+        self._emit("step", runs=[], loaded=self._loaded)
 
     def _prefill(self) -> str | None:
         """One part of the oldest prompt that is not read yet; the run it belongs to."""

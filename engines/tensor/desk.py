@@ -4,8 +4,9 @@ Owns which run is where, and that each gives its model back. Knows nothing of tr
 the pipes."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
-from engines.protocol import Dropped, Start
+from engines.protocol import Dropped, Log, Start
 from engines.tensor.batch import Batch
 from engines.tensor.boarding import Boarding, Gate
 from engines.tensor.device import Device
@@ -41,10 +42,11 @@ class Desk:
         self._runs: dict[str, TextRun] = {}
         self._boarding: dict[str, Boarding] = {}
         self._batches: dict[Resident, Batch] = {}
+        self._preloads: list[Future[None]] = []
 
     @property
     def busy(self) -> bool:
-        return bool(self._runs or self._boarding) or self._porter.busy
+        return bool(self._runs or self._boarding or self._preloads)
 
     def begin(self, start: Start, job: Generate | Score) -> None:
         """
@@ -57,17 +59,12 @@ class Desk:
         else:
             self._join(entered)
 
-    def preload(self, model: str, on_fault: Callable[[BaseException], None]) -> None:
+    def preload(self, model: str) -> None:
         """
         Raises:
             InvalidJob: the model is unknown.
         """
-
-        def told(error: BaseException | None) -> None:
-            if error is not None:
-                on_fault(error)
-
-        self._gate.preload(model).add_done_callback(lambda future: told(future.exception()))
+        self._preloads.append(self._gate.preload(model))
 
     def drop(self, run: str) -> None:
         if run in self._runs:
@@ -122,6 +119,12 @@ class Desk:
                 self._outbox.fail(boarding, error)
             else:
                 self._join(boarding.future.result())
+
+        for preload in [one for one in self._preloads if one.done()]:
+            self._preloads.remove(preload)
+            error = preload.exception()
+            if error is not None:
+                self._outbox.say(Log(level="warning", message=f"cannot preload: {error}"))
 
     def _join(self, run: TextRun) -> None:
         self._runs[run.id] = run

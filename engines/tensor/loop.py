@@ -29,7 +29,7 @@ from engines.tensor.device import open_device
 from engines.tensor.library import Library
 from engines.tensor.opening import MemoryOpener
 from engines.tensor.outbox import Outbox, Refused
-from engines.tensor.rates import RateBook
+from engines.tensor.rates import TELL_EVERY_S, RateBook
 from engines.tensor.school import School
 from noidle.errors import NoidleError
 from noidle.jobs import KINDS, Train, parse_job
@@ -81,8 +81,7 @@ class Loop:
         self._greet()
         computed = False
         while True:
-            wait_s = 0.0 if computed else TICK_S if self._desk.busy or self._school.busy else None
-            for op in self._channel.take(wait_s):
+            for op in self._channel.take(0.0 if computed else self._wait_s()):
                 if isinstance(op, Stop):
                     return
                 self._apply(op)
@@ -91,6 +90,12 @@ class Loop:
             computed = bool(read or decoded or learnt)
             self._say_who_waits()
             self._tell(decoded)
+
+    def _wait_s(self) -> float | None:
+        """How long there is nothing to do but to listen."""
+        if self._desk.busy or self._school.busy:
+            return TICK_S
+        return TELL_EVERY_S if self._rates.untold else None
 
     def _greet(self) -> None:
         versions = {
@@ -136,7 +141,7 @@ class Loop:
 
     def _preload(self, name: str) -> None:
         try:
-            self._desk.preload(name, on_fault=self._warn)
+            self._desk.preload(name)
         except NoidleError as error:
             self._warn(error)
 
@@ -170,5 +175,5 @@ class Loop:
     def _make_memory(self) -> bool:
         return self._school.forget_kept()
 
-    def _warn(self, error: BaseException) -> None:
+    def _warn(self, error: NoidleError) -> None:
         self._channel.emit(Log(level="warning", message=str(error)))

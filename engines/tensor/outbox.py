@@ -3,7 +3,7 @@
 Owns the order: one step for everything that moved, then how runs ended. Knows nothing of what
 runs do."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +28,7 @@ class Outbox:
         self._emit = emit
         self._moved: dict[str, Run] = {}
         self._after: list[AnyEvent] = []
+        self._loaded: tuple[str, ...] = ()
         # runs that ended in this pass
         self.ended: list[str] = []
 
@@ -54,14 +55,15 @@ class Outbox:
             raise error
         self.end(run, Failed(run=run.id, error=to_job_error(error)))
 
-    def flush(self, loaded: Iterable[str], batch: int, kv: tuple[int, int] | None) -> None:
-        if self._moved:
+    def flush(self, loaded: tuple[str, ...], batch: int, kv: tuple[int, int] | None) -> None:
+        if self._moved or loaded != self._loaded:
+            self._loaded = loaded
             total, free = kv or (None, None)
             runs = tuple(run.tell() for run in self._moved.values())
             self._emit(
                 Step(
                     runs=runs,
-                    loaded=tuple(loaded),
+                    loaded=loaded,
                     batch=batch or None,
                     kv_tokens_total=total,
                     kv_tokens_free=free,

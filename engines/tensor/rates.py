@@ -10,6 +10,8 @@ from engines.protocol import RatesMeasured
 MEMORY = 0.97
 """Weight that an older measurement keeps with each new one."""
 TELL_EVERY_S = 1.0
+LONG_PART = 64
+"""Tokens read at once, from which on a prompt's speed is that of long prompts."""
 NEWS = 0.02
 """Change worth telling, as a share."""
 
@@ -56,15 +58,35 @@ class Line:
         return (constant, slope) if constant >= 0 else (0.0, mean_y / mean_x)
 
 
+class Reading:
+    """Speed of reading prompts. A short part takes as long as the device's overhead, which
+    says little of long ones: it counts only until a long one was read."""
+
+    def __init__(self) -> None:
+        self._short, self._long = Speed(), Speed()
+
+    def add(self, tokens: int, spent_s: float) -> None:
+        (self._long if tokens >= LONG_PART else self._short).add(tokens, spent_s)
+
+    @property
+    def per_s(self) -> float | None:
+        return self._long.per_s or self._short.per_s
+
+
 class RateBook:
     """All that is measured; `news` is worth an event about once a second."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.prefill, self.load, self.train = Speed(), Speed(), Speed()
+        self.prefill, self.load, self.train = Reading(), Speed(), Speed()
         self.decode = Line()
         self._told = RatesMeasured()
         self._told_at_s = -TELL_EVERY_S
+
+    @property
+    def untold(self) -> bool:
+        """There is news, to be told when its time has come."""
+        return _differ(self._measured(), self._told)
 
     def news(self) -> RatesMeasured | None:
         now_s = self._clock()

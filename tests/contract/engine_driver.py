@@ -53,6 +53,7 @@ class Driver:
         self.hellos: list[Hello] = []
         self.models: list = []
         self.batches: list[int] = []
+        self.loaded: tuple[str, ...] = ()
         self.exits: list = []
         self.process = EngineProcess(
             program, engine, environment, on_message=self._hear, on_exit=self._bury
@@ -105,6 +106,7 @@ class Driver:
                     self.hellos.append(event)
                 case Step():
                     self.batches.append(event.batch or 0)
+                    self.loaded = event.loaded
                     for step in event.runs:
                         self._add(step)
                 case ModelSeen():

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from engines.environment import EngineEnvironment
 from engines.machine import inspect_machine
 from engines.placement import find_engines
 from engines.program import load_program, shipped
-from engines.protocol import CheckpointRef, Done, Dropped, Failed, Yield
+from engines.protocol import CheckpointRef, Done, Dropped, Failed, Preload, Yield
 from engines.storage import storage_id
 from noidle.jobs import Generate, ModelShape, Score, Train
 from tensor_llm.checkpoint import load_model
@@ -157,7 +158,7 @@ def ask(prompt="The cat", max_tokens=24, **more):
 
 def lesson(name, **more):
     settings = {"steps": 24, "batch": 4, "sequence": 32, "warmup_steps": 4, "slice_s": 60}
-    return Train(model=name, text=TEXT, shape=SHAPE, **{**settings, **more})
+    return Train(**{"model": name, "text": TEXT, "shape": SHAPE, **settings, **more})
 
 
 def test_it_says_hello_with_what_it_can_do(engine, kind):
@@ -382,15 +383,18 @@ def in_slices(engine, job, end_slice):
 
 
 def test_training_in_slices_gives_the_loss_curve_of_training_at_once(engine):
-    whole = engine.do(lesson("whole"), token8="whole000")
+    # long enough for several slices on any machine
+    plan = {"steps": 40, "batch": 8, "sequence": 64}
+    whole = engine.do(lesson("whole", **plan), token8="whole000")
     assert isinstance(whole.end, Done), whole.end
-    losses, end, slices = in_slices(engine, lesson("sliced", slice_s=0.1), lambda run: None)
+    job = lesson("sliced", **plan, slice_s=0.1)
+    losses, end, slices = in_slices(engine, job, lambda run: None)
     assert slices > 1
     assert losses == whole.losses
-    assert sorted(losses) == list(range(1, 25))
+    assert sorted(losses) == list(range(1, 41))
     report, wanted = end.result.train, whole.end.result.train
     assert report == wanted
-    assert report.steps == 24
+    assert report.steps == 40
     assert report.held_out_loss < report.held_out_loss_before
     assert report.unigram_loss
 
@@ -421,6 +425,59 @@ def test_a_new_run_uses_the_newest_revision(engine):
     assert second.revision != first.revision
     answer = engine.do(Generate(model="newer", prompt="The cat"))
     assert answer.end.result.revision == second.revision
+
+
+def test_a_resumed_run_keeps_the_revision_it_began_with(engine):
+    first = engine.do(lesson("older", steps=3), token8="older000").end.result.revision
+    second = engine.do(lesson("older", steps=5), token8="older001").end.result.revision
+    job = Generate(model="older", prompt="The cat", max_tokens=12)
+    whole = engine.do(job, revision=first)
+    assert whole.end.result.revision == first
+    newest = engine.do(job)
+    assert newest.end.result.revision == second
+    begun = next(step for step in whole.steps if step.tokens)
+    rest = engine.do(job, attempt=2, text=begun.text, tokens=begun.tokens, revision=begun.revision)
+    assert begun.tokens + rest.tokens == whole.tokens
+
+
+def test_a_model_can_be_loaded_before_anybody_asks(engine):
+    engine.do(lesson("early-bird", steps=1), token8="early000")
+    assert "early-bird" not in engine.loaded
+    engine.process.send(Preload(model="nobody"))
+    engine.process.send(Preload(model="early-bird"))
+    engine.until(lambda: "early-bird" in engine.loaded)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"text": None, "path": "../../secret"}, "path"),
+        ({"text": None, "path": "/etc/passwd"}, "path"),
+        ({"text": None, "path": "missing.txt"}, "path"),
+        ({"text": None, "path": "broken.txt"}, "path"),
+        ({"text": "too short"}, "text"),
+        ({"sequence": CONTEXT + 1}, "sequence"),
+    ],
+    ids=["outside", "absolute", "missing", "no-utf8", "short", "sequence"],
+)
+def test_training_that_cannot_be_is_refused_with_its_field(engine, kind, environment, more, field):
+    if kind.program == "echo":
+        pytest.skip("an echo learns nothing from its text")
+    (Path(environment["NOIDLE_TEXT_DIR"]) / "broken.txt").write_bytes(b"abc\xff" * 100)
+    job = lesson("unborn", **more)
+    end = engine.do(job).end
+    assert isinstance(end, Failed)
+    assert (end.error.code, end.error.field) == ("invalid", field)
+    assert end.error.allowed
+
+
+def test_training_reads_a_folder_of_texts(engine, kind, environment):
+    folder = Path(environment["NOIDLE_TEXT_DIR"]) / "book"
+    folder.mkdir()
+    (folder / "one.txt").write_text(TEXT[:2000])
+    (folder / "two.md").write_text(TEXT[2000:])
+    job = Train(model="reader", path="book", shape=SHAPE, steps=2, batch=2, sequence=16)
+    assert isinstance(engine.do(job).end, Done)
 
 
 def test_an_engine_comes_back_from_any_death_and_stops_in_order(kind, environment):

@@ -1,0 +1,145 @@
+"""Runs on their way in."""
+
+import threading
+
+import pytest
+import torch
+
+from engines.protocol import Done, Dropped, Failed, Log, Start, Step
+from engines.tensor.desk import Desk
+from engines.tensor.device import Device
+from engines.tensor.library import Resident
+from engines.tensor.outbox import Outbox
+from engines.tensor.rates import RateBook
+from engines.tensor.runner import WholeRunner
+from noidle.errors import InvalidJob
+from noidle.jobs import Generate, ModelShape
+from tensor_llm.cache import KVCache
+from tensor_llm.config import ModelConfig
+from tensor_llm.model import new_decoder
+from tensor_llm.tokenizer import Tokenizer
+
+CPU = torch.device("cpu")
+CONFIG = ModelConfig.of_shape(
+    ModelShape(layers=1, hidden=16, heads=2, kv_heads=1, vocabulary=257, context=64)
+)
+
+
+class SlowLibrary:
+    """One model, whose load ends when the test says so."""
+
+    short = False
+
+    def __init__(self):
+        self.may_end = threading.Event()
+        self.fault = None
+        self.given = []
+        self.resident = None
+
+    def revision_for(self, name, former):
+        return "r"
+
+    def newest(self, name):
+        return "r"
+
+    def take(self, name, revision):
+        return self.resident
+
+    def load(self, name, revision, progress):
+        assert self.may_end.wait(10)
+        if self.fault:
+            raise self.fault
+        runner = WholeRunner(new_decoder(CONFIG, 1), KVCache(CONFIG, rows=2))
+        self.resident = Resident(
+            name=name,
+            revision=revision,
+            tokenizer=Tokenizer.train(["x"], 257),
+            runner=runner,
+            bytes=1,
+        )
+        return self.resident
+
+    def give(self, resident):
+        self.given.append(resident)
+
+
+class World:
+    def __init__(self):
+        self.events = []
+        self.library = SlowLibrary()
+        self.outbox = Outbox(self.events.append)
+        self.desk = Desk(
+            self.library,
+            Device(first=CPU, second=None, dtype=torch.float32, label=""),
+            outbox=self.outbox,
+            rates=RateBook(lambda: 0.0),
+            clock=lambda: 0.0,
+        )
+
+    def begin(self, run, **more):
+        job = Generate(**{"model": "m", "prompt": "x", "max_tokens": 2, **more})
+        self.desk.begin(Start.of(run, job, 1), job)
+
+    def turn(self):
+        self.desk.advance()
+        for run in self.desk.waiting():
+            self.outbox.moved(run)
+        self.outbox.flush((), 0, None)
+        self.desk.forget_ended()
+        self.outbox.clear()
+
+    def until(self, kind):
+        while not (found := [event for event in self.events if isinstance(event, kind)]):
+            self.turn()
+        return found[0]
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_a_run_moves_while_its_model_loads_and_then_answers(world):
+    world.begin("r")
+    moved = world.until(Step)
+    assert [step.run for step in moved.runs] == ["r"]
+    world.library.may_end.set()
+    assert world.until(Done).run == "r"
+    assert world.library.given == [world.library.resident]
+    assert not world.desk.busy
+
+
+def test_a_run_dropped_while_its_model_loads_ends_at_once_and_gives_the_model_back(world):
+    world.begin("r")
+    world.desk.drop("r")
+    assert world.until(Dropped).run == "r"
+    world.library.may_end.set()
+    while world.desk.busy:
+        world.turn()
+    assert world.library.given == [world.library.resident]
+    assert not [event for event in world.events if isinstance(event, Done)]
+
+
+def test_a_load_that_fails_ends_its_run_alone(world):
+    world.library.fault = InvalidJob.of("model", "m", "something smaller")
+    world.library.may_end.set()
+    world.begin("r")
+    assert world.until(Failed).error.field == "model"
+    assert not world.desk.busy
+
+
+def test_a_run_that_does_not_fit_gives_its_model_back(world):
+    world.library.may_end.set()
+    world.begin("r")
+    world.until(Done)
+    with pytest.raises(InvalidJob):
+        world.begin("long", max_tokens=64)
+    assert len(world.library.given) == 2
+
+
+def test_a_preload_that_fails_is_told_in_words(world):
+    world.library.fault = InvalidJob.of("model", "m", "something smaller")
+    world.library.may_end.set()
+    world.desk.preload("m")
+    assert "something smaller" in world.until(Log).message
+    assert not world.desk.busy
