@@ -103,7 +103,10 @@ class LocalCluster:
     def _placements(self) -> list[Placement]:
         machine = inspect_machine()
         found = find_engines(machine, cores=cgroup.cores(), stand_in=self._options.stand_in)
+        wanted = self._options.engines
         for each in found:
+            if wanted is not None and each.engine not in wanted:
+                continue
             if not each.can_run:
                 self._view.say(f"no {each.engine} engine: {each.why}")
             elif each.stand_in:
