@@ -58,6 +58,17 @@ class ValkeyProcess:
     def stop(self) -> None:
         self._signal(signal.SIGTERM)
 
+    def log_bytes(self) -> int:
+        """How much the append-only file holds."""
+        return self._log().stat().st_size
+
+    def cut_log(self, size_bytes: int) -> None:
+        """Loses what was written behind this; while the server is down."""
+        os.truncate(self._log(), size_bytes)
+
+    def _log(self) -> Path:
+        return max((self.directory / "appendonlydir").glob("*.incr.aof"))
+
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             os.kill(self._process.pid, number)

@@ -2,6 +2,7 @@
 carried through the router or refused in words."""
 
 import base64
+import gc
 import json
 import subprocess
 import sys
@@ -37,6 +38,8 @@ def url(echo_cluster: Local) -> str:
 def app(url: str) -> Iterator[Celery]:
     app = Celery("producer", broker=url, backend=url, set_as_current=False)
     yield app
+    # results that nobody holds any more sign off at the server, as long as it is there
+    gc.collect()
     app.close()
 
 
