@@ -21,13 +21,17 @@ def environment(data: Path, **settings: str) -> dict[str, str]:
 
 
 def start(
-    data: Path, *arguments: str, url: str | None = None, host: str = "box"
+    data: Path, *arguments: str, url: str | None = None, echo_step_s: float = 0.002, **settings: str
 ) -> subprocess.Popen[str]:
-    """A command that goes on; its output is read through `stdout`."""
-    settings = {"host": host} if url is None else {"host": host, "url": url}
+    """A command that goes on; its output is read through `stdout`.
+
+    Args:
+        echo_step_s: how long an echo engine takes for a token.
+    """
+    settings = {"host": "box", **settings, **({} if url is None else {"url": url})}
     return subprocess.Popen(
         [sys.executable, "-m", "ops", *arguments],
-        env=environment(data, **settings),
+        env={**environment(data, **settings), "ECHO_STEP_S": str(echo_step_s)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

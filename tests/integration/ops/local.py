@@ -1,8 +1,11 @@
 """A cluster that `noidle up` runs for a test, with the echo program."""
 
+import base64
+import json
 import os
 import signal
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,9 @@ class Local:
         assert found is not None, "no cluster is up"
         return found
 
-    def up(self, *options: str, url: str | None = None) -> None:
+    def up(self, *options: str, echo_step_s: float = 0.002) -> None:
         """Returns once it says that it is ready."""
-        self._process = start(self.root, "up", *ECHO, *options, url=url)
+        self._process = start(self.root, "up", *ECHO, *options, echo_step_s=echo_step_s)
         wait_for(self._ready, "a cluster that is ready")
 
     def _ready(self) -> bool:
@@ -79,6 +82,17 @@ class Local:
         with Client(self.file.url) as client:
             fields = {"model": "echo", "prompt": prompt, "max_tokens": 8, **fields}
             return client.submit({"kind": "generate", **fields}).result(timeout_s=60)
+
+    def ask_flower(self, path: str) -> Any:
+        """What Flower's API answers, with the password."""
+        flower = self.file.flower
+        assert flower is not None
+        user = base64.b64encode(f"{flower.user}:{flower.password}".encode()).decode()
+        request = urllib.request.Request(
+            flower.url + path, headers={"Authorization": f"Basic {user}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
 
     def status(self) -> Any:
         return run_json(self.root, "status")

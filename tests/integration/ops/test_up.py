@@ -58,6 +58,21 @@ def test_jobs_lists_the_newest(local: Local):
     assert result.id in run(local.root, "jobs").stdout
 
 
+def test_flower_shows_one_row_a_job_with_the_pool_that_ran_it(local: Local):
+    results = [local.answer(f"row {number}") for number in range(5)]
+
+    def rows() -> dict[str, str]:
+        shown = local.ask_flower("/api/tasks")
+        return {uuid: row["worker"] for uuid, row in shown.items() if row["state"] == "SUCCESS"}
+
+    wanted = {result.id: result.pool for result in results}
+    wait_for(lambda: wanted.items() <= rows().items(), "the rows of the jobs")
+    # a row a job: none for the routing, none twice
+    shown = local.ask_flower("/api/tasks")
+    assert {row["name"] for row in shown.values()} == {"noidle.generate"}
+    assert len(shown) == len(run_json(local.root, "jobs", "--limit", "1000"))
+
+
 def test_a_second_one_on_the_same_directory_is_refused(local: Local):
     done = run(local.root, "up", *ECHO)
     assert done.returncode == 1
