@@ -39,9 +39,9 @@ class Local:
         assert found is not None, "no cluster is up"
         return found
 
-    def up(self, *options: str, echo_step_s: float = 0.002) -> None:
+    def up(self, *options: str, url: str | None = None, echo_step_s: float = 0.002) -> None:
         """Returns once it says that it is ready."""
-        self._process = start(self.root, "up", *ECHO, *options, echo_step_s=echo_step_s)
+        self._process = start(self.root, "up", *ECHO, *options, url=url, echo_step_s=echo_step_s)
         wait_for(self._ready, "a cluster that is ready")
 
     def _ready(self) -> bool:
@@ -83,13 +83,13 @@ class Local:
             fields = {"model": "echo", "prompt": prompt, "max_tokens": 8, **fields}
             return client.submit({"kind": "generate", **fields}).result(timeout_s=60)
 
-    def ask_flower(self, path: str) -> Any:
+    def ask_flower(self, path: str, method: str = "GET") -> Any:
         """What Flower's API answers, with the password."""
         flower = self.file.flower
         assert flower is not None
         user = base64.b64encode(f"{flower.user}:{flower.password}".encode()).decode()
         request = urllib.request.Request(
-            flower.url + path, headers={"Authorization": f"Basic {user}"}
+            flower.url + path, headers={"Authorization": f"Basic {user}"}, method=method
         )
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
