@@ -1,0 +1,111 @@
+"""`python -m tests.bench [routed] [engine] [idle] [--json FILE]`: the parts named, or all.
+
+Owns the order, and that nothing is left behind, however it ends."""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from ops.commands import output
+from tests.bench.engine import EnginePlan, measure_engine
+from tests.bench.idle import IdlePlan, measure_idle
+from tests.bench.machine import load, read_machine
+from tests.bench.report import Report, draw
+from tests.bench.routed import RoutedPlan, measure_routed
+
+
+class Part(StrEnum):
+    """What can be measured by itself."""
+
+    ROUTED = "routed"  # what the way to an engine and back costs
+    ENGINE = "engine"  # what the cluster costs an engine
+    IDLE = "idle"  # what a cluster costs while it does nothing
+
+
+def bench(
+    parts: Annotated[list[Part] | None, typer.Argument(help="Default all.")] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the report there too.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=2, help="Of each comparison; more narrow the spread.")
+    ] = None,
+    flood: Annotated[int, typer.Option(min=10, help="Jobs at once.")] = 500,
+    slots: Annotated[int, typer.Option(min=1, help="Of each pool and worker.")] = 8,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of an engine; default all cores but one.")
+    ] = None,
+) -> None:
+    """Measure noidle side by side with bare Celery, and its engine with and without it."""
+    # settings of a cluster that is in use here must not change what is measured
+    for name in [name for name in os.environ if name.startswith("NOIDLE_")]:
+        del os.environ[name]
+    given = {} if rounds is None else {"rounds": rounds}
+    plans = {
+        Part.ROUTED: RoutedPlan(flood=flood, slots=slots, **given),
+        Part.ENGINE: EnginePlan(threads=threads, **given),
+        Part.IDLE: IdlePlan(),
+    }
+    began_s, machine = time.monotonic(), read_machine()
+    found: dict[str, Any] = {}
+    for part in parts or list(Part):
+        with _folder() as folder:
+            found[part.value] = _measure(part, folder, plans[part])
+    report = Report(
+        taken=datetime.now(UTC),
+        seconds=time.monotonic() - began_s,
+        machine=machine,
+        load_at_end=load(),
+        **found,
+    )
+    output.draw(*draw(report))
+    if json is not None:
+        json.write_text(report.model_dump_json(indent=2) + "\n")
+
+
+def _measure(part: Part, folder: Path, plan: Any) -> Any:
+    began_s = time.monotonic()
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"{part} {time.monotonic() - began_s:5.1f} s  {text}\n")
+
+    measure = {
+        Part.ROUTED: measure_routed,
+        Part.ENGINE: measure_engine,
+        Part.IDLE: measure_idle,
+    }[part]
+    return measure(folder, plan, say)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="noidle-bench-"))
+    try:
+        yield folder
+    finally:
+        # a second Ctrl-C must not leave files behind
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        shutil.rmtree(folder, ignore_errors=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, _end)
+    typer.run(bench)
