@@ -27,6 +27,10 @@ Redis = Annotated[
         help="The cluster's Redis. Better in NOIDLE_URL: a command line is seen by every user.",
     ),
 ]
+Preload = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODEL", help="A model to load at start; else on first use."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
 
 

@@ -9,7 +9,7 @@ import typer
 from noidle.errors import ConfigError
 from noidle.jobs import EngineName
 from ops.commands import output
-from ops.commands.options import Data, Json, Redis
+from ops.commands.options import Data, Json, Preload, Redis
 from ops.detach import start_detached
 from ops.local_cluster import run_cluster
 from ops.plan import PerEngine, UpOptions
@@ -22,48 +22,50 @@ T = TypeVar("T")
 _PER_ENGINE = "For every engine, or for one: cuda=16. May be repeated."
 
 
+Engines = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", help="Only these, separated by commas; default all here."),
+]
+StandIn = Annotated[
+    bool,
+    typer.Option(
+        "--stand-in", help="Let the CPU play engines whose device is missing, and label them so."
+    ),
+]
+Slots = Annotated[
+    list[str] | None, typer.Option(metavar="N", help=f"Jobs in flight a pool. {_PER_ENGINE}")
+]
+Threads = Annotated[
+    list[str] | None, typer.Option(metavar="N", help=f"Cores an engine uses. {_PER_ENGINE}")
+]
+Program = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help=f"Engine program: tensor, echo or a TOML. {_PER_ENGINE}"),
+]
+WithFlower = Annotated[bool, typer.Option("--flower/--no-flower", help="Whether to run Flower.")]
+FlowerPort = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Flower's port; default 5555, or a free one.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="The embedded server's port; default a free one."),
+]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once everything is up.")]
+
+
 def up(
     data: Data = None,
     redis: Redis = None,
-    engines: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Only these, separated by commas; default all here."),
-    ] = None,
-    stand_in: Annotated[
-        bool,
-        typer.Option(
-            "--stand-in",
-            help="Let the CPU play engines whose device is missing, and label them so.",
-        ),
-    ] = False,
-    slots: Annotated[
-        list[str] | None, typer.Option(metavar="N", help=f"Jobs in flight a pool. {_PER_ENGINE}")
-    ] = None,
-    threads: Annotated[
-        list[str] | None, typer.Option(metavar="N", help=f"Cores an engine uses. {_PER_ENGINE}")
-    ] = None,
-    program: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=f"Engine program: tensor, echo or a TOML. {_PER_ENGINE}"),
-    ] = None,
-    preload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="A model to load at start; else on first use."),
-    ] = None,
-    flower: Annotated[
-        bool, typer.Option("--flower/--no-flower", help="Whether to run Flower too.")
-    ] = True,
-    flower_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Flower's port; default 5555, or a free one."),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="The embedded server's port; default a free one."),
-    ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return once everything is up.")
-    ] = False,
+    engines: Engines = None,
+    stand_in: StandIn = False,
+    slots: Slots = None,
+    threads: Threads = None,
+    program: Program = None,
+    preload: Preload = None,
+    flower: WithFlower = True,
+    flower_port: FlowerPort = None,
+    port: Port = None,
+    detach: Detach = False,
     json: Json = False,
 ) -> None:
     """Start everything on this host: Valkey, a router, a pool for each engine found, Flower.

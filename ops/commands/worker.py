@@ -10,7 +10,7 @@ from engines.placement import find_engines
 from noidle.errors import ConfigError
 from noidle.jobs import EngineName
 from ops.child import MARK
-from ops.commands.options import Data, Redis, cluster_settings
+from ops.commands.options import Data, Preload, Redis, cluster_settings
 from ops.data_dir import DataDir
 from ops.doctor.redis_server import require_redis
 from ops.metrics import cgroup
@@ -22,34 +22,42 @@ from workers.pool import run_pool
 _FEW_CORES = 8
 
 
+Engine = Annotated[EngineName, typer.Argument(help="The execution path this pool serves.")]
+Index = Annotated[
+    int, typer.Option(min=0, help="Which pool of this engine on this host; also its device.")
+]
+Program = Annotated[
+    str, typer.Option(metavar="NAME", help="Engine program: tensor, echo or a TOML.")
+]
+Slots = Annotated[int | None, typer.Option(min=1, help="Jobs in flight.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Cores the engine uses.")]
+StandIn = Annotated[
+    bool, typer.Option("--stand-in", help="The CPU plays the engine's device, with one thread.")
+]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="As torch names it (cuda:1); default found by --index."),
+]
+MemoryBytes = Annotated[
+    int | None,
+    typer.Option(min=1, help="For weights and cache; default what is free, less a reserve."),
+]
+Host = Annotated[
+    str | None, typer.Option(help="This host's name in the cluster; must differ by host.")
+]
+
+
 def worker(
-    engine: Annotated[EngineName, typer.Argument(help="The execution path this pool serves.")],
-    index: Annotated[
-        int, typer.Option(min=0, help="Which pool of this engine on this host; also its device.")
-    ] = 0,
-    program: Annotated[
-        str, typer.Option(metavar="NAME", help="Engine program: tensor, echo or a TOML.")
-    ] = "tensor",
-    slots: Annotated[int | None, typer.Option(min=1, help="Jobs in flight.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Cores the engine uses.")] = None,
-    preload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="A model to load at start; else on first use."),
-    ] = None,
-    stand_in: Annotated[
-        bool, typer.Option("--stand-in", help="The CPU plays the engine's device, with one thread.")
-    ] = False,
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="As torch names it (cuda:1); default found by --index."),
-    ] = None,
-    memory_bytes: Annotated[
-        int | None,
-        typer.Option(min=1, help="For weights and cache; default what is free, less a reserve."),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="This host's name in the cluster; must differ by host.")
-    ] = None,
+    engine: Engine,
+    index: Index = 0,
+    program: Program = "tensor",
+    slots: Slots = None,
+    threads: Threads = None,
+    preload: Preload = None,
+    stand_in: StandIn = False,
+    device: Device = None,
+    memory_bytes: MemoryBytes = None,
+    host: Host = None,
     data: Data = None,
     redis: Redis = None,
 ) -> None:
