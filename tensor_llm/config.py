@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from noidle.errors import CheckpointError
+from noidle.errors import CheckpointError, shorten
 from noidle.jobs import ModelShape
 
 ARCHITECTURE = "noidle"
@@ -56,7 +56,7 @@ class ModelConfig:
         for name, largest in _LARGEST.items():
             _check_integer(name, getattr(self, name), largest)
         if type(self.tied_head) is not bool:
-            raise ValueError(f"tied_head = {self.tied_head!r}: allowed is true or false")
+            raise ValueError(f"tied_head = {shorten(self.tied_head)}: allowed is true or false")
         for name in ("rope_theta", "norm_epsilon"):
             _check_positive(name, getattr(self, name))
         if self.heads % self.kv_heads:
@@ -97,7 +97,7 @@ class ModelConfig:
         found = dict(data)
         architecture = found.pop("architecture", None)
         if architecture != ARCHITECTURE:
-            fault = f"{str(architecture)[:80]!r} is not supported; allowed is {ARCHITECTURE!r}"
+            fault = f"{shorten(architecture)} is not supported; allowed is {ARCHITECTURE!r}"
             raise CheckpointError.of(path, fault, "architecture")
         _check_names(found, path)
         try:
@@ -124,12 +124,12 @@ def _round_up(value: float, multiple: int) -> int:
 
 def _check_integer(name: str, value: object, largest: int) -> None:
     if type(value) is not int or not 1 <= value <= largest:
-        raise ValueError(f"{name} = {str(value)[:80]}: allowed is an integer of 1 to {largest}")
+        raise ValueError(f"{name} = {shorten(value)}: allowed is an integer of 1 to {largest}")
 
 
 def _check_positive(name: str, value: object) -> None:
     if type(value) not in (int, float) or not 0 < float(str(value)) < 1e12:
-        raise ValueError(f"{name} = {str(value)[:80]}: allowed is a number above 0")
+        raise ValueError(f"{name} = {shorten(value)}: allowed is a number above 0")
 
 
 def _check_names(found: dict[str, Any], path: object) -> None:

@@ -23,33 +23,44 @@ class TextStream:
         # holds the first bytes of a character until the rest comes
         self._characters = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
+        # certain, but not yet told
+        self._owed = ""
         self.stopped = False
 
     def resume(self, tokens: Iterable[int], text: str) -> None:
-        """Replays what a former attempt emitted; what it still held back comes with the next
-        part.
+        """Replays what a former attempt emitted; what it had not yet shown of that comes with
+        the next part.
 
         Raises:
             ValueError: `text` does not begin what these tokens spell.
         """
-        replayed = "".join(map(self.push, tokens))
-        if not replayed.startswith(text):
+        shown = ""
+        for token in tokens:
+            if self.stopped:
+                break
+            shown += self.push(token)
+        if not shown.startswith(text):
             raise ValueError(f"text = {text[-40:]!r}: allowed is what the emitted tokens spell")
-        self._held = replayed[len(text) :] + self._held
+        self._owed = shown[len(text) :]
 
     def push(self, token: int) -> str:
         """The text that is certain now; may be empty."""
         assert not self.stopped
-        text = self._held + self._characters.decode(self._tokenizer.token_bytes(token))
-        return self._release(text)
+        text = self._characters.decode(self._tokenizer.token_bytes(token))
+        return self._take_owed() + self._release(self._held + text)
 
     def finish(self) -> str:
         """What was held back, when no token follows; half a character shows as U+FFFD."""
+        owed = self._take_owed()
         if self.stopped:
-            return ""
-        text = self._release(self._held + self._characters.decode(b"", final=True))
+            return owed
+        certain = self._release(self._held + self._characters.decode(b"", final=True))
         rest, self._held = self._held, ""
-        return text + rest
+        return owed + certain + rest
+
+    def _take_owed(self) -> str:
+        owed, self._owed = self._owed, ""
+        return owed
 
     def _release(self, text: str) -> str:
         end = _first_stop(text, self._stop)

@@ -106,6 +106,7 @@ class Trainer:
         self.model = model.train()
         self.plan = plan
         self._corpus = corpus
+        self._digest = corpus.digest()
         self._device = next(model.parameters()).device
         self._autocast = autocast
         self._base_step = base_step
@@ -201,7 +202,7 @@ class Trainer:
             step=self._step,
             base_step=self._base_step,
             plan=dataclasses.asdict(self.plan),
-            corpus=self._corpus.digest(),
+            corpus=self._digest,
             loss=self._loss,
             held_out_loss_before=self._loss_before,
             first={name: moment["exp_avg"] for name, moment in moments.items()},
@@ -211,7 +212,7 @@ class Trainer:
     def _resume(self, state: TrainState) -> None:
         if state.plan != dataclasses.asdict(self.plan):
             raise CheckpointError.of(STATE_FILE, "belongs to a job with other settings", "plan")
-        if state.corpus != self._corpus.digest():
+        if state.corpus != self._digest:
             raise CheckpointError.of(STATE_FILE, "the text has changed since; send a new job")
         self._step, self._base_step = state.step, state.base_step
         self._loss, self._loss_before = state.loss, state.held_out_loss_before
