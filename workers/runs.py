@@ -39,6 +39,9 @@ class Run:
     generation: int
     # time of the pool's clock at which it last moved
     moved_s: float
+    # the engine has worked on it, and has emitted something of it
+    begun: bool = False
+    emitted: bool = False
     # somebody cancelled the job: whatever the engine says, it ends as cancelled
     cancelled: bool = False
     # the job goes back; absent: it may stay. Time of the pool's clock at which to stop waiting

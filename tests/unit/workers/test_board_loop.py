@@ -87,6 +87,37 @@ def test_what_was_said_since_the_last_turn_is_told_at_once(world, loop):
     assert world.board.status(run.job_id).progress == 3
 
 
+def test_a_first_token_is_told_at_once_and_others_some_25_times_a_second(world, loop):
+    first, second = world.claimed(), world.claimed()
+    loop.turn([step(first, "a ", (1,))])
+    for number in range(3):
+        world.clock.now_s += 0.01
+        loop.turn([step(first, f"{number} ", (number,))])
+    assert texts(world, first) == ["a "]
+    loop.turn([step(second, "x ", (1,))])
+    assert texts(world, first) == ["a ", "0 1 2 "]
+    loop.turn([step(first, "b ", (4,))])
+    world.clock.now_s += 0.041
+    loop.turn([])
+    assert texts(world, first) == ["a ", "0 1 2 ", "b "]
+
+
+def test_who_waits_for_a_busy_engine_keeps_his_lease_and_his_engine(world, loop):
+    """A prompt that is read for longer than a lease must not cost those behind it."""
+    reading, waiting = world.claimed(), world.claimed()
+    for _ in range(10):
+        world.clock.now_s += LEASE_S / 3
+        world.publish()
+        loop.turn([step(reading)])
+        assert world.board.reap(world.board.take_pump("r")) == []
+    assert world.engine.killed == []
+    # once the engine has begun with it, it must move by itself
+    loop.turn([step(waiting, "x", (1,))])
+    world.clock.now_s += LEASE_S + 1
+    loop.turn([step(reading)])
+    assert world.engine.killed == [f"job {waiting.job_id} did not move for 8 s"]
+
+
 def test_a_run_that_is_done_ends_with_all_its_text_on_the_stream(world, loop):
     run = world.claimed()
     loop.turn([step(run, "a ", (1,))])
@@ -174,11 +205,19 @@ def test_a_death_ends_no_run_of_the_next_life_nor_one_that_was_done(world, loop)
 
 def test_an_engine_whose_run_does_not_move_for_a_lease_is_killed(world, loop):
     run, other = world.claimed(), world.claimed()
+    loop.turn([step(run)])
     world.clock.now_s += LEASE_S - 1
     loop.turn([step(other)])
     assert world.engine.killed == []
     world.clock.now_s += 1.5
     loop.turn([step(other)])
+    assert world.engine.killed == [f"job {run.job_id} did not move for 8 s"]
+
+
+def test_an_engine_that_says_nothing_at_all_is_killed(world, loop):
+    run = world.claimed()
+    world.clock.now_s += LEASE_S + 1
+    loop.turn([])
     assert world.engine.killed == [f"job {run.job_id} did not move for 8 s"]
 
 
