@@ -67,8 +67,9 @@ class Drain:
         """In the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._note)
-        # a terminal that closes must not end a pool that a supervisor keeps
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # a closed terminal ends a pool that was started in it, unless by nohup
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._note)
 
     def begin(self) -> None:
         """As the first signal does; from any thread, at any time."""

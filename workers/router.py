@@ -78,7 +78,9 @@ class Router:
     def _install_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._stop)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # a closed terminal ends a router that was started in it, unless by nohup
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._stop)
 
     def _stop(self, number: int, _frame: object) -> None:
         """Messages under way are acknowledged first; a second signal leaves them to their

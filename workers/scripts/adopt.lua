@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Puts messages back that a router took and did not live to note.
 -- KEYS[1] lists of the routers   sorted set: list -> Redis time (ms) its router was last seen
 -- KEYS[2] this router's list     messages taken, newest first

@@ -3,7 +3,6 @@ nothing is lost, nobody exits."""
 
 import time
 
-import redis
 from celery import Celery
 
 from noidle.connection import connect
@@ -114,4 +113,16 @@ def test_a_full_redis_costs_no_running_job(start, lender, valkey_client):
     assert (result.attempt, len(result.tokens)) == (1, 60)
     assert lender.result(lender.run(POOL)).attempt == 1
     assert pool.running()
-    assert isinstance(valkey_client, redis.Redis)
+
+
+def test_a_router_at_a_full_redis_waits_and_loses_nothing(start, lender, valkey_url, valkey_client):
+    jobs = send_all(valkey_url, 5, prompt="patient")
+    valkey_client.config_set("maxmemory", 1)
+    try:
+        router = start("router", "router@here")
+        until(lambda: "used memory" in router.log.read_text(), "Redis has refused")
+    finally:
+        valkey_client.config_set("maxmemory", 0)
+    for job in jobs:
+        until(lambda job=job: lender.board.status(job), f"{job} is accepted")
+    assert router.running()

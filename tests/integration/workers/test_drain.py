@@ -32,7 +32,7 @@ def test_a_pool_that_is_told_to_end_finishes_what_can_end(start, lender):
     assert gone(lender)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_does_not_end_in_the_grace_goes_on_elsewhere_token_for_token(start, lender, number):
     pool = start("pool", "cpu", NOIDLE_SLOTS="2", NOIDLE_GRACE_S="0.2")
     start("pool", "gpu", NOIDLE_SLOTS="2", ECHO_STEP_S="0")
