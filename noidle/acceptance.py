@@ -15,6 +15,7 @@ from noidle.connection import reachable
 from noidle.errors import InvalidJob, Overloaded
 from noidle.jobs import Generate, Score, Train, to_wire
 from noidle.script import Argument, Script
+from noidle.snapshot import ModelInfo
 
 HELD_LIMIT = 100_000
 """Jobs that may wait at once; the next one is refused."""
@@ -180,7 +181,7 @@ def _arguments(
         job.model,
         job.max_tokens if isinstance(job, Generate) else "",
         "" if job.expires_s is None else job.expires_s * 1000,
-        _planned(job) if isinstance(job, Train) else "",
+        planned(job).model_dump_json(exclude_none=True) if isinstance(job, Train) else "",
         ORDER_BY_SERVICE if isinstance(job, Train) else "",
     ]
     for pair in fields.items():
@@ -215,9 +216,9 @@ def surroundings(around: Mapping[str, Any]) -> dict[str, str]:
     return fields
 
 
-def _planned(job: Train) -> str:
-    """The model as it is known before its first checkpoint; `planned` names who creates it."""
-    return json.dumps({"name": job.model, "context": job.shape.context, "planned": job.id})
+def planned(job: Train) -> ModelInfo:
+    """The model as it is known before its first checkpoint."""
+    return ModelInfo(name=job.model, context=job.shape.context, planned=job.id)
 
 
 def _outcome(job: AnyJob, answer: list[str] | OutOfMemoryError) -> bool | InvalidJob | Overloaded:

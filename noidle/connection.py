@@ -6,7 +6,7 @@ A connection waits `SOCKET_TIMEOUT_S` for an answer, so nothing may block longer
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
@@ -35,7 +35,7 @@ def connect(url: str, *, max_connections: int = 64) -> redis.Redis:
     Raises:
         ConfigError: the address cannot be understood.
     """
-    if urlsplit(url).scheme not in SCHEMES:
+    if url.partition("://")[0] not in SCHEMES:
         raise _bad_url(url)
     try:
         pool = redis.BlockingConnectionPool.from_url(
@@ -61,15 +61,17 @@ def safe_url(url: str) -> str:
     """The address as it may be shown: passwords replaced by ***."""
     try:
         parts = urlsplit(url)
-        hidden = f":{parts.password}@" if parts.password else ""
     except ValueError:
         return _HIDDEN
-    place = parts.netloc
-    if hidden:
-        user, _, host = place.rpartition("@")
-        place = f"{user.partition(':')[0]}:{_HIDDEN}@{host}"
-    query = [(key, _HIDDEN if key in _SECRETS else value) for key, value in parse_qsl(parts.query)]
-    return urlunsplit(parts._replace(netloc=place, query=urlencode(query, safe="*/")))
+    if "://" not in url:
+        return url.rpartition("@")[2]
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    hidden = f"{name}:{_HIDDEN}" if colon else name
+    fields = parse_qsl(parts.query, keep_blank_values=True)
+    shown = [(key, _HIDDEN if key in _SECRETS else value) for key, value in fields]
+    query = f"?{urlencode(shown, safe='*/')}" if shown else ""
+    return f"{parts.scheme}://{hidden}{at}{host}{parts.path}{query}"
 
 
 def address(client: redis.Redis) -> str:

@@ -4,11 +4,11 @@ and refuse.lua; knows nothing of pools."""
 from noidle import acceptance
 from noidle.jobs import Generate, Train
 from noidle.results import JobError, JobState
-from noidle.snapshot import ModelInfo
 from routing.board import AnyJob, Envelope
 from routing.bounds import REFUSED_KEEP_S
 from routing.memory_record import Record
 from routing.memory_state import MemoryPart
+from routing.outcome import CANCELLED_HELD
 
 
 class MemoryAcceptance(MemoryPart):
@@ -48,7 +48,7 @@ class MemoryAcceptance(MemoryPart):
             if isinstance(job, Generate) and info.context is not None and wanted > info.context:
                 raise acceptance.too_long(job, info.context)
         elif isinstance(job, Train):
-            models.plan(ModelInfo(name=job.model, context=job.shape.context), job.id)
+            models.plan(acceptance.planned(job), job.id)
         elif models.named_by_pools:
             raise acceptance.unknown_model(job, list(models.known))
 
@@ -93,7 +93,7 @@ class MemoryAcceptance(MemoryPart):
                 accepted=self._state.now,
             )
             self._state.records[job_id] = record
-            self._state.end_without_result(record, JobState.FAILED, error)
+            self._state.end_without_result(record, JobState.FAILED, error.message, error)
 
     def cancel(self, job_id: str) -> bool:
         with self._lock:
@@ -103,5 +103,5 @@ class MemoryAcceptance(MemoryPart):
             if record.running:
                 record.state = JobState.CANCELLING
             else:
-                self._state.end_without_result(record, JobState.CANCELLED)
+                self._state.end_without_result(record, JobState.CANCELLED, CANCELLED_HELD)
             return True

@@ -119,7 +119,7 @@ class MemoryDecisions(MemoryPart):
             record = self._state.find(job_id)
             if record is None or record.state is not JobState.HELD:
                 return False
-            self._state.end_without_result(record, JobState.FAILED, error)
+            self._state.end_without_result(record, JobState.FAILED, error.message, error)
             return True
 
     def guard_memory(self) -> str | None:
@@ -133,7 +133,7 @@ class MemoryDecisions(MemoryPart):
                 job_id = late.pop(0) if late else self._state.after.popleft()
                 self._state.taken.pop(job_id, None)
                 record = self._state.find(job_id)
-                if record is not None and record.result is not None:
+                if record is not None and record.result is not None and not record.settled:
                     self._state.taken[job_id] = now
                     return record.result, record.envelope
             return None

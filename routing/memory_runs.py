@@ -6,6 +6,7 @@ from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Refusal, StepReport, Verdict
 from routing.memory_record import Record, set_behind, to_claim
 from routing.memory_state import MemoryPart
+from routing.outcome import CANCELLED_BETWEEN, CANCELLED_RUNNING, EXPIRED, why
 
 
 class MemoryRuns(MemoryPart):
@@ -23,7 +24,7 @@ class MemoryRuns(MemoryPart):
                 return Refusal(reason="elsewhere", pool=record.pool)
             now = state.now
             if record.expires_at is not None and now >= record.expires_at:
-                state.end_without_result(record, JobState.EXPIRED)
+                state.end_without_result(record, JobState.EXPIRED, EXPIRED)
                 return Refusal(reason="stale")
             record.state = JobState.RUNNING
             record.attempt += 1
@@ -87,7 +88,7 @@ class MemoryRuns(MemoryPart):
                 rest = (result.tokens or ())[len(record.tokens) :]
                 self._emit(record, result.text[len(record.text) :], rest)
             record.spent = f"finish:{token}"
-            self._state.end(record, result)
+            self._state.end(record, result, why(result))
             return True
 
     def yield_slice(
@@ -101,7 +102,7 @@ class MemoryRuns(MemoryPart):
             record.spent = f"yield:{token}"
             state.models.set(model)
             if record.state is JobState.CANCELLING:
-                state.end_without_result(record, JobState.CANCELLED)
+                state.end_without_result(record, JobState.CANCELLED, CANCELLED_BETWEEN)
                 return True
             record.checkpoint = checkpoint
             record.step = record.best = checkpoint.step
@@ -124,7 +125,7 @@ class MemoryRuns(MemoryPart):
             if crashed and record.running:
                 state.crashed(record, self._limits.crash_limit)
             elif record.state is JobState.CANCELLING:
-                state.end_without_result(record, JobState.CANCELLED)
+                state.end_without_result(record, JobState.CANCELLED, CANCELLED_RUNNING)
             else:
                 state.hold_again(record)
             return True

@@ -15,7 +15,7 @@ from routing.board import PumpRole
 from routing.bounds import ENDED_KEPT, LONE_FALLS_LIMIT, SHARED_FALLS_FREE
 from routing.memory_record import Record, has_links, with_times
 from routing.memory_shelves import HeldSets, Models, Promises
-from routing.outcome import failure
+from routing.outcome import CANCELLED_RUNNING, EXPIRED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class MemoryState:
             if record is None or record.expires_at is None or record.expires_at > now:
                 continue
             if record.state is JobState.HELD:
-                self.end_without_result(record, JobState.EXPIRED)
+                self.end_without_result(record, JobState.EXPIRED, EXPIRED)
             elif record.state is JobState.LEASED:
                 heapq.heappush(self.expiries, (now + later_ms, job_id))
 
@@ -139,7 +139,7 @@ class MemoryState:
         """Whose crash it was cannot be known while runs share an engine: those that had got
         nowhere run alone the next time, and only what crashes alone counts."""
         if record.state is JobState.CANCELLING:
-            self.end_without_result(record, JobState.CANCELLED)
+            self.end_without_result(record, JobState.CANCELLED, CANCELLED_RUNNING)
             return
         assert record.pool is not None
         if self.promises.shared(record.pool, record.id):
@@ -150,12 +150,13 @@ class MemoryState:
             record.crashes += not record.moved
             record.alone = True
             if record.crashes >= limit or record.lone_falls >= LONE_FALLS_LIMIT:
-                self.end_without_result(record, JobState.FAILED, _crash_error(record))
+                error = _crash_error(record)
+                self.end_without_result(record, JobState.FAILED, error.message, error)
                 return
         self.hold_again(record)
 
     def end_without_result(
-        self, record: Record, state: JobState, error: JobError | None = None
+        self, record: Record, state: JobState, why: str, error: JobError | None = None
     ) -> None:
         job = record.job
         result = JobResult(
@@ -168,9 +169,9 @@ class MemoryState:
             attempt=record.attempt,
             seed=record.seed,
         )
-        self.end(record, result)
+        self.end(record, result, why)
 
-    def end(self, record: Record, result: JobResult) -> None:
+    def end(self, record: Record, result: JobResult, why: str) -> None:
         record.result = with_times(record, result, self.now)
         if record.state is JobState.HELD and record.held_set:
             self.held.remove(record.held_set, record.order, record.id)
@@ -182,7 +183,7 @@ class MemoryState:
         record.state = result.state
         record.ended = self.now
         record.token = None
-        record.why = failure(record.result) or None
+        record.why = why or None
         record.events.append(StreamEvent(end=result.state))
         self.ended.appendleft(record.id)
         if has_links(record.envelope):

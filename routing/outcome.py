@@ -5,6 +5,11 @@ import json
 
 from noidle.results import JobResult, JobState
 
+CANCELLED_HELD = "cancelled before it started"
+CANCELLED_RUNNING = "cancelled while it ran"
+CANCELLED_BETWEEN = "cancelled between two slices"
+EXPIRED = "expired before it could start"
+
 
 def celery_outcome(result: JobResult) -> tuple[str, str]:
     """Celery's status, and its value as JSON; no value stands for the result itself."""
@@ -15,10 +20,8 @@ def celery_outcome(result: JobResult) -> tuple[str, str]:
             invalid = result.error is not None and result.error.code == "invalid"
             name = "InvalidJob" if invalid else "JobFailed"
             return "FAILURE", _exception("noidle.errors", name, failure(result))
-        case JobState.CANCELLED:
-            return "REVOKED", _revoked("cancelled while it ran")
-        case JobState.EXPIRED:
-            return "REVOKED", _revoked("expired before it could start")
+        case JobState.CANCELLED | JobState.EXPIRED:
+            return "REVOKED", _exception("celery.exceptions", "TaskRevokedError", why(result))
     raise ValueError(f"state = {result.state.value}: allowed is a final state")
 
 
@@ -29,8 +32,14 @@ def failure(result: JobResult) -> str:
     return result.error.message if result.error else "failed without saying why"
 
 
-def _revoked(reason: str) -> str:
-    return _exception("celery.exceptions", "TaskRevokedError", reason)
+def why(result: JobResult) -> str:
+    """Why a job that ran has no result, in words; empty where it has one."""
+    match result.state:
+        case JobState.CANCELLED:
+            return CANCELLED_RUNNING
+        case JobState.EXPIRED:
+            return EXPIRED
+    return failure(result)
 
 
 def _exception(module: str, name: str, message: str) -> str:

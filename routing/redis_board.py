@@ -40,7 +40,6 @@ SCRIPTS = Path(__file__).parent / "scripts"
 MEMORY_SHARE = 0.8
 """Share of Redis's memory limit above which no job is accepted: scripts go on, the rest fails."""
 FULL_MS = 3_000
-REMEMBERED_NOTES = 4_096
 
 
 class RedisBoard:
@@ -66,9 +65,6 @@ class RedisBoard:
         self._scripts = {path.stem: Script(path.stem, SCRIPTS) for path in SCRIPTS.glob("*.lua")}
         # by token: how far the stream of each claimed run is
         self._positions: dict[str, wire.Position] = {}
-        # by job: the mark of the last decision noted, under the fence of this process's role
-        self._noted: dict[str, str] = {}
-        self._fence = 0
         self._turn = 0
 
     def _call(self, script: str, *arguments: Argument) -> Any:
@@ -101,9 +97,6 @@ class RedisBoard:
 
     def take_pump(self, router: str) -> PumpRole | None:
         fence = int(self._call("take_pump", router, self._role_ms))
-        if fence != self._fence:
-            self._fence = fence
-            self._noted.clear()
         return PumpRole(router=router, fence=fence) if fence else None
 
     def give_up_pump(self, role: PumpRole) -> None:
@@ -143,25 +136,15 @@ class RedisBoard:
             return []
         arguments = _flat(wire.lease_arguments(lease) for lease in leases)
         answer = self._call("lease", wire.role_text(role), self._lease_ms, *arguments)
-        for lease in leases:
-            self._noted.pop(lease.job, None)
         return [letter == "1" for letter in answer]
 
     def note(self, decisions: list[Decision]) -> None:
-        new = {one.job: (one, mark(one)) for one in decisions}
-        new = {job: one for job, one in new.items() if self._noted.get(job) != one[1]}
-        if not new:
+        if not decisions:
             return
-        self._call(
-            "note",
-            *_flat(
-                [job, one.model_dump_json(exclude_none=True), said]
-                for job, (one, said) in new.items()
-            ),
+        arguments = _flat(
+            [one.job, one.model_dump_json(exclude_none=True), mark(one)] for one in decisions
         )
-        if len(self._noted) + len(new) > REMEMBERED_NOTES:
-            self._noted.clear()
-        self._noted.update((job, said) for job, (_, said) in new.items())
+        self._call("note", *arguments)
 
     def reap(self, role: PumpRole) -> list[str]:
         return list(self._call("reap", wire.role_text(role), self._lease_ms, self._crash_limit))

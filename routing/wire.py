@@ -21,7 +21,7 @@ from routing.board import (
     Verdict,
 )
 from routing.novelty import mark
-from routing.outcome import celery_outcome, failure
+from routing.outcome import celery_outcome, why
 
 Position = tuple[int, int]
 """UTF-8 bytes and tokens that a run has on its stream."""
@@ -84,7 +84,7 @@ def finish_arguments(token: str, result: JobResult, position: Position | None) -
         value,
         *_length(result),
         *_rest(result, position),
-        failure(result),
+        why(result),
     ]
 
 

@@ -11,7 +11,7 @@ local id, name = unpack(ARGV)
 local record = read(id, ENDING)
 local state = record.state
 if state == 'held' or state == 'leased' then
-  call('HSET', P .. 'job:' .. id, 'spent', 'cancel:' .. name)
+  call('HSET', P .. 'job:' .. id, 'cancelled_by', name)
   end_without_result(id, record, 'cancelled', 'cancelled', 'cancelled before it started')
   return 1
 end
@@ -19,4 +19,4 @@ if state == 'running' then
   call('HSET', P .. 'job:' .. id, 'state', 'cancelling')
 end
 if state == 'running' or state == 'cancelling' then return 1 end
-return record.spent == 'cancel:' .. name and 1 or 0
+return call('HGET', P .. 'job:' .. id, 'cancelled_by') == name and 1 or 0

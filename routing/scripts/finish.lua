@@ -17,9 +17,10 @@ local tail = { bytes = ARGV[10], tokens = ARGV[11], text = ARGV[12], count = ton
 local record = read(id, { 'bytes', 'tokens', unpack(ENDING) })
 
 -- 1. Only the holder of the lease ends the job; a repeat after a lost answer is told the same
-if record.spent == 'finish:' .. token then return { 'done' } end
 local running = record.state == 'running' or record.state == 'cancelling'
-if not running or record.token ~= token then return { 'stale' } end
+if not running or record.token ~= token then
+  return { record.spent == 'finish:' .. token and 'done' or 'stale' }
+end
 
 -- 2. Whoever reads the stream gets the same text as whoever reads the result
 if bytes ~= '' then

@@ -10,8 +10,7 @@
 -- include crash
 local id, token, fell, limit = unpack(ARGV)
 local record = read(id, CRASHING)
-if record.spent == 'back:' .. token then return 1 end
-if record.token ~= token then return 0 end
+if record.token ~= token then return record.spent == 'back:' .. token and 1 or 0 end
 call('HSET', P .. 'job:' .. id, 'spent', 'back:' .. token)
 if record.state == 'leased' then
   hold_again(id, record)

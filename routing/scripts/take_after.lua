@@ -14,13 +14,13 @@ end
 
 local id = next_id()
 while id do
-  local envelope = call('HGET', P .. 'job:' .. id, 'envelope')
+  local record = read(id, { 'envelope', 'after' })
   local result = call('GET', P .. 'result:' .. id)
-  if envelope and result then
+  if record.after and result then
     call('ZADD', taken, ms(NOW), id)
-    return { id, result, envelope }
+    return { id, result, record.envelope }
   end
-  -- sent again under the same id, or kept too long
+  -- sent already, or its id was sent again, or it was kept too long
   call('ZREM', taken, id)
   id = next_id()
 end

@@ -14,9 +14,10 @@ local key = P .. 'job:' .. id
 local record = read(id, { 'service', unpack(ENDING) })
 
 -- 1. Only the holder of the lease, once
-if record.spent == 'yield:' .. token then return 1 end
 local running = record.state == 'running' or record.state == 'cancelling'
-if not running or record.token ~= token then return 0 end
+if not running or record.token ~= token then
+  return record.spent == 'yield:' .. token and 1 or 0
+end
 call('HSET', key, 'spent', 'yield:' .. token)
 
 -- 2. What the slice reached counts even for a job that was cancelled meanwhile

@@ -369,3 +369,12 @@ def test_a_training_slice_is_held_where_its_checkpoint_can_be_read(cluster: Clus
 
 def test_a_memory_guard_that_sees_room_says_nothing(world: World) -> None:
     assert world.board().guard_memory() is None
+
+
+def test_links_are_sent_once_though_the_id_ended_twice(cluster: Cluster) -> None:
+    for _ in range(2):
+        cluster.board.accept(generate("a"), Envelope(link=[{"task": "next"}]))
+        cluster.board.cancel("a")
+    assert cluster.board.take_after() is not None
+    cluster.board.sent("a")
+    assert cluster.board.take_after() is None
