@@ -416,6 +416,27 @@ def test_a_slice_that_is_dropped_keeps_what_it_did(engine):
     assert slices == 3
 
 
+def test_two_trainings_take_turns_and_keep_apart(engine):
+    rates = (1e-3, 2e-3)
+    alone = [engine.do(lesson(f"lone-{rate}", learning_rate=rate)).losses for rate in rates]
+    jobs = [lesson(f"twin-{rate}", slice_s=0.1, learning_rate=rate) for rate in rates]
+    losses, places, runs = [{}, {}], [None, None], {}
+    for turn in range(100):
+        for place, job in enumerate(jobs):
+            if place not in runs and len(losses[place]) < job.steps:
+                token8, checkpoint = f"turn{turn:02d}-{place}", places[place]
+                runs[place] = engine.start(job, token8=token8, checkpoint=checkpoint)
+        if not runs:
+            break
+        engine.until(lambda: any(engine.runs[run].end for run in runs.values()))
+        for place, run in list(runs.items()):
+            if engine.runs[run].end:
+                losses[place] |= engine.runs[run].losses
+                places[place] = getattr(engine.runs[run].end, "checkpoint", None)
+                del runs[place]
+    assert losses == alone
+
+
 def test_a_new_run_uses_the_newest_revision(engine):
     first = engine.do(lesson("newer", steps=3), token8="newer000").end.result
     assert engine.do(Generate(model="newer", prompt="The cat")).end.result.revision == (
