@@ -22,16 +22,18 @@ _HELD_OUT_TOKENS = 16_384
 def split_documents(documents: Sequence[str], share: float) -> tuple[list[str], list[str]]:
     """Training and held-out pieces. Blocks of lines are held out at even distances, so that
     both parts come from all over the text."""
-    size = max(1, min(_BLOCK_CHARACTERS, int(sum(map(len, documents)) * share)))
+    total = sum(map(len, documents))
+    size = max(1, min(_BLOCK_CHARACTERS, int(total * share / 2)))
     train: list[str] = []
     held: list[str] = []
-    index = 0
+    seen = kept = 0
     for document in documents:
         run: list[str] = []
         for block in _blocks(document, size):
-            index += 1
-            # a little more: 0.29 * 100 comes out below 29
-            if int(index * share + 1e-9) > int((index - 1) * share + 1e-9):
+            seen += len(block)
+            # whichever leaves the share nearer to what was asked for
+            if kept + len(block) / 2 < share * seen:
+                kept += len(block)
                 train.append("".join(run))
                 held.append(block)
                 run = []

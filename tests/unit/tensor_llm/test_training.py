@@ -1,0 +1,188 @@
+import dataclasses
+
+import pytest
+import torch
+
+from noidle.errors import CheckpointError, InvalidJob
+from noidle.jobs import ModelShape, Train
+from tensor_llm.config import ModelConfig
+from tensor_llm.data import Corpus
+from tensor_llm.model import new_decoder
+from tensor_llm.training import Trainer, TrainPlan
+from tests.unit.tensor_llm.builders import TEXT, make_config, make_tokenizer
+
+PLAN = TrainPlan(
+    seed=5,
+    steps=12,
+    batch=4,
+    accumulate=1,
+    sequence=16,
+    learning_rate=0.01,
+    warmup_steps=3,
+    weight_decay=0.1,
+    clip_norm=1.0,
+)
+
+
+def make_corpus(text: str = TEXT) -> Corpus:
+    return Corpus.of([text[600:]], [text[:600]], make_tokenizer())
+
+
+def make_trainer(state=None, text: str = TEXT, **changes: object) -> Trainer:
+    model = new_decoder(make_config(vocabulary=300), seed=1)
+    return Trainer(model, make_corpus(text), dataclasses.replace(PLAN, **changes), state=state)
+
+
+def copy_of(trainer: Trainer) -> Trainer:
+    """Another trainer that has only the weights and the state of the first."""
+    copy = make_trainer()
+    copy.model.load_state_dict({k: v.clone() for k, v in trainer.model.state_dict().items()})
+    return Trainer(copy.model, make_corpus(), PLAN, state=trainer.state())
+
+
+def test_a_fixed_seed_gives_a_fixed_loss_curve():
+    first, again = make_trainer(), make_trainer()
+    assert [first.step() for _ in range(6)] == [again.step() for _ in range(6)]
+    assert make_trainer(seed=6).step() != make_trainer().step()
+
+
+def test_a_resumed_training_gives_the_same_loss_curve():
+    whole = make_trainer()
+    curve = [whole.step() for _ in range(12)]
+    part = make_trainer()
+    begun = [part.step() for _ in range(5)]
+    resumed = copy_of(part)
+    assert resumed.steps_done == 5
+    assert begun + [resumed.step() for _ in range(7)] == curve
+    assert resumed.done
+    assert resumed.report() == whole.report()
+
+
+def test_a_resumed_trainer_shares_no_memory_with_the_state():
+    first = make_trainer()
+    first.step()
+    second = copy_of(first)
+    second.step()
+    third = copy_of(first)
+    assert third.step() == first.step()
+
+
+def test_training_beats_a_model_of_token_frequencies():
+    trainer = make_trainer(steps=60)
+    while not trainer.done:
+        trainer.step()
+    report = trainer.report()
+    assert report.held_out_loss < report.unigram_loss - 0.5
+    assert report.held_out_loss < report.held_out_loss_before
+    assert (report.steps, report.tokens_seen) == (60, 60 * 4 * 16)
+
+
+@pytest.mark.parametrize("accumulate", [2, 4])
+def test_accumulated_parts_equal_one_batch(accumulate):
+    whole, parts = make_trainer(), make_trainer(accumulate=accumulate)
+    for _ in range(4):
+        assert parts.step() == pytest.approx(whole.step(), rel=1e-4)
+
+
+def test_a_step_left_unfinished_changes_nothing():
+    trainer, wanted = make_trainer(accumulate=2), make_trainer(accumulate=2)
+    parts = trainer.step_parts()
+    # the held-out loss comes first, then the first part of the step
+    while trainer.state().held_out_loss_before is None:
+        next(parts)
+    next(parts)
+    parts.close()
+    assert trainer.steps_done == 0
+    assert trainer.step() == wanted.step()
+
+
+def test_the_held_out_loss_is_the_mean_over_all_tokens():
+    trainer = make_trainer()
+    windows = make_corpus().windows(16)
+    with torch.no_grad():
+        losses = [
+            torch.nn.functional.cross_entropy(
+                trainer.model(input_T[None])[0], target_T, reduction="none"
+            )
+            for input_T, target_T in windows
+        ]
+    assert trainer.evaluate() == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+
+
+def test_the_rate_warms_up_and_falls_to_a_tenth():
+    plan = dataclasses.replace(PLAN, steps=100, warmup_steps=10, learning_rate=1.0)
+    rates = [plan.learning_rate_at(step) for step in range(101)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == pytest.approx(1.0)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[100] == pytest.approx(0.1)
+    assert dataclasses.replace(plan, warmup_steps=0).learning_rate_at(0) == 1.0
+
+
+def test_norms_do_not_decay():
+    trainer = make_trainer(weight_decay=1.0, learning_rate=1e-3)
+    decays = {
+        parameter: group["weight_decay"]
+        for group in trainer._optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in trainer.model.named_parameters():
+        assert decays[parameter] == (0.0 if "norm" in name else 1.0)
+
+
+def test_a_state_of_other_settings_is_refused():
+    trainer = make_trainer()
+    trainer.step()
+    with pytest.raises(CheckpointError, match="plan: belongs to a job with other settings"):
+        make_trainer(state=trainer.state(), learning_rate=0.02)
+
+
+def test_a_state_of_another_text_is_refused():
+    trainer = make_trainer()
+    trainer.step()
+    with pytest.raises(CheckpointError, match="the text has changed since"):
+        make_trainer(state=trainer.state(), text=TEXT.replace("slot", "pool"))
+
+
+def test_a_loss_that_is_no_number_names_the_learning_rate():
+    trainer = make_trainer()
+    with torch.no_grad():
+        trainer.model.embedding.weight.fill_(float("nan"))
+    with pytest.raises(InvalidJob, match=r"learning_rate = 0\.01: allowed is lower") as caught:
+        trainer.step()
+    assert caught.value.field == "learning_rate"
+    assert trainer.steps_done == 0
+
+
+def test_too_short_a_text_is_refused():
+    with pytest.raises(InvalidJob, match="tokens to train on"):
+        make_trainer(sequence=5000)
+
+
+def test_a_job_becomes_a_plan():
+    config = ModelConfig.of_shape(ModelShape(context=64, hidden=64))
+    plan = TrainPlan.of_job(Train(model="m", text="x", steps=9), seed=3, config=config)
+    assert (plan.seed, plan.steps, plan.sequence) == (3, 9, 64)
+    assert plan.learning_rate == 0.01
+    wide = dataclasses.replace(config, hidden=512)
+    assert (
+        TrainPlan.of_job(Train(model="m", text="x"), seed=3, config=wide).learning_rate == 1 / 512
+    )
+    own = Train(model="m", text="x", learning_rate=0.5, sequence=8)
+    assert TrainPlan.of_job(own, seed=3, config=config).learning_rate == 0.5
+
+
+def test_a_sequence_beyond_the_context_is_refused():
+    config = ModelConfig.of_shape(ModelShape(context=64))
+    job = Train(model="m", text="x", sequence=65)
+    with pytest.raises(
+        InvalidJob, match="sequence = 65: allowed is at most the model's context, 64"
+    ):
+        TrainPlan.of_job(job, seed=1, config=config)
+
+
+def test_a_narrower_type_computes_but_does_not_keep():
+    model = new_decoder(make_config(vocabulary=300), seed=1)
+    trainer = Trainer(model, make_corpus(), PLAN, autocast=torch.bfloat16)
+    assert trainer.step() == pytest.approx(make_trainer().step(), rel=0.02)
+    assert model.embedding.weight.dtype == torch.float32
