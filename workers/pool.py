@@ -17,7 +17,7 @@ from engines.environment import EngineEnvironment
 from engines.process import EngineProcess
 from engines.program import Program
 from engines.storage import storage_id, stored_models
-from noidle.connection import connect
+from noidle.connection import connect, reachable
 from noidle.errors import ClusterUnavailable
 from noidle.jobs import EngineName
 from routing.message import lease_message
@@ -27,6 +27,7 @@ from workers.board_loop import BoardLoop
 from workers.drain import LAST_WORD_S, Drain
 from workers.ending import Place
 from workers.engine_view import EngineView
+from workers.hearing import Hearing
 from workers.intake import Intake
 from workers.reporter import Reporter, Sampler
 from workers.revoke import replace_revoke
@@ -130,6 +131,7 @@ class Pool:
     ) -> None:
         self._client = client
         self._name = name = plan.name
+        self._queues = (plan.engine.value, name)
         self._closing = threading.Event()
         self._where = Place(
             pool=name, engine=plan.engine, host=settings.host, stand_in=plan.stand_in
@@ -155,6 +157,7 @@ class Pool:
             stored=partial(stored_models, settings.data_dir),
             storage=storage,
             program=plan.program.name,
+            check=Hearing(self._waiting, lambda: len(runs) < plan.slots, self._deaf).check,
         )
         self._loop = BoardLoop(
             board,
@@ -190,6 +193,18 @@ class Pool:
         self._closing.set()
         self._reporter.drain("told to stop")
 
+    def _waiting(self) -> int:
+        with reachable(self._client), self._client.pipeline(transaction=False) as pipe:
+            for queue in self._queues:
+                pipe.llen(queue)
+            return sum(pipe.execute())
+
+    def _deaf(self) -> None:
+        if not self._closing.is_set():
+            # the second one is for a loop that hears nothing of the first either
+            self._drain.begin()
+            self._drain.begin()
+
     def _stopping(self) -> None:
         """After a drain there is nothing left of this to do; after a fault of Celery's there is,
         and its threads would be waited for as long as their runs take."""
@@ -211,7 +226,7 @@ class Pool:
         return replace(self._where, device=device, pid=self._engine.pid)
 
     def _make_worker(self, settings: Settings, plan: PoolPlan) -> Worker:
-        app = make_app(settings, Role.POOL, self._name, (plan.engine.value, self._name))
+        app = make_app(settings, Role.POOL, self._name, self._queues)
         work = Work(
             self._board,
             self._engine,

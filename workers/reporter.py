@@ -80,8 +80,11 @@ class Reporter:
         stored: Callable[[], Sequence[str]],
         storage: str,
         program: str,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` is called after each report that reached the board."""
         self._board = board
+        self._check = check
         self._view = view
         self._sampler = sampler
         self._place = place
@@ -118,6 +121,7 @@ class Reporter:
             try:
                 self.publish()
                 self._away = False
+                self._check()
             except ClusterUnavailable as error:
                 if not self._away:
                     LOG.warning("%s; the pool counts as gone till then", error)
