@@ -170,8 +170,9 @@ def cut_power(site: Site, jobs: Round) -> None:
     assert not [one for one in jobs.jobs[-LATE:] if one.status().state.final]
 
 
+# the server's first: it reads all that happened before when it comes back
 @pytest.mark.parametrize(
-    "blow", [kill_pool, kill_engine, kill_router, cut_connections, kill_valkey, cut_power]
+    "blow", [kill_valkey, cut_power, kill_pool, kill_engine, kill_router, cut_connections]
 )
 def test_every_job_ends_once_with_its_tokens(
     site: Site, undisturbed: list[Answer], blow: Callable[[Site, Round], None], report: Report
