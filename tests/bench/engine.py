@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel, ConfigDict
 
 from noidle import Client
@@ -22,7 +23,7 @@ from ops.plan import PerEngine, UpOptions
 from tests.bench.alone import MODEL
 from tests.bench.clusters import cluster
 from tests.bench.figures import Aim, Spread, ratios
-from tests.bench.processes import ROOT
+from tests.bench.processes import ROOT, cpu_s
 
 PATIENCE_S = 300.0
 Streams = list[list[int]]
@@ -50,6 +51,11 @@ class EngineFigures(BaseModel):
     threads: int
     alone_tokens_per_s: Spread
     cluster_tokens_per_s: Spread
+    # CPU time of the engine's process alone, of the one in the cluster, and of everything else
+    # there, the producer among them: tells more than the clock where others use the machine
+    alone_cpu_ms_a_token: Spread
+    engine_cpu_ms_a_token: Spread
+    around_cpu_ms_a_token: Spread
     # whether both gave the same tokens
     same_tokens: bool
     aims: tuple[Aim, ...]
@@ -60,6 +66,7 @@ class Alone:
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        self.pid = process.pid
         self.parameters = int(self._hear()["parameters"])
 
     def run(self, jobs: list[dict[str, Any]]) -> tuple[float, Streams]:
@@ -91,13 +98,14 @@ def measure_engine(folder: Path, plan: EnginePlan, say: Callable[[str], None]) -
             threads=PerEngine(every=threads),
             preload=(MODEL,),
         )
-        url = stack.enter_context(cluster(folder, options, say)).url
-        client = stack.enter_context(Client(url))
+        file = stack.enter_context(cluster(folder, options, say))
+        client = stack.enter_context(Client(file.url))
         say("warming up")
         short = _jobs(plan.model_copy(update={"tokens": 8}), "warm")
         alone.run(short)
         _through(client, short)
-        return _rounds(alone, client, plan, threads, say)
+        (engine,) = psutil.Process(file.pids["cpu"]).children()
+        return Rounds(alone, client, engine.pid, plan, threads).run(say)
 
 
 @contextmanager
@@ -119,39 +127,69 @@ def _alone(folder: Path, threads: int, slots: int) -> Iterator[Alone]:
         process.communicate()
 
 
-def _rounds(
-    alone: Alone, client: Client, plan: EnginePlan, threads: int, say: Callable[[str], None]
-) -> EngineFigures:
-    rates: dict[str, list[float]] = {"alone": [], "cluster": []}
-    same = True
-    for number in range(plan.rounds):
-        jobs = _jobs(plan, str(number))
-        ways = {
-            "alone": lambda jobs=jobs: alone.run(jobs),
-            "cluster": lambda jobs=jobs: _through(client, jobs),
-        }
-        given = {}
-        for name in sorted(ways, reverse=number % 2 == 1):
-            seconds, given[name] = ways[name]()
-            rates[name].append(sum(map(len, given[name])) / seconds)
-        same = same and given["alone"] == given["cluster"]
-        told = ", ".join(f"{name} {found[-1]:.1f} tokens/s" for name, found in rates.items())
-        say(f"round {number + 1} of {plan.rounds}: {told}")
-    share = Aim(
-        what="in the cluster / alone, tokens/s",
-        found=ratios(rates["cluster"], rates["alone"]),
-        unit="",
-        at_least=0.95,
-    )
-    return EngineFigures(
-        plan=plan,
-        parameters=alone.parameters,
-        threads=threads,
-        alone_tokens_per_s=Spread.of(rates["alone"]),
-        cluster_tokens_per_s=Spread.of(rates["cluster"]),
-        same_tokens=same,
-        aims=(share,),
-    )
+class Rounds:
+    """Both ways in turns, and what each cost."""
+
+    def __init__(
+        self, alone: Alone, client: Client, engine_pid: int, plan: EnginePlan, threads: int
+    ) -> None:
+        self._alone = alone
+        self._client = client
+        self._engine_pid = engine_pid
+        self._plan = plan
+        self._threads = threads
+        self._rates: dict[str, list[float]] = {"alone": [], "cluster": []}
+        self._costs: dict[str, list[float]] = {"alone": [], "engine": [], "around": []}
+
+    def run(self, say: Callable[[str], None]) -> EngineFigures:
+        same = True
+        for number in range(self._plan.rounds):
+            jobs = _jobs(self._plan, str(number))
+            turns = (self._measure_alone, self._measure_cluster)
+            one, other = [turn(jobs) for turn in turns[:: -1 if number % 2 else 1]]
+            same = same and one == other
+            told = ", ".join(f"{name} {rates[-1]:.1f}/s" for name, rates in self._rates.items())
+            say(f"round {number + 1} of {self._plan.rounds}: tokens {told}")
+        return self._figures(same)
+
+    def _measure_alone(self, jobs: list[dict[str, Any]]) -> Streams:
+        used_s = cpu_s(self._alone.pid)
+        seconds, streams = self._alone.run(jobs)
+        count = sum(map(len, streams))
+        self._rates["alone"].append(count / seconds)
+        self._costs["alone"].append((cpu_s(self._alone.pid) - used_s) / count * 1000)
+        return streams
+
+    def _measure_cluster(self, jobs: list[dict[str, Any]]) -> Streams:
+        all_s, engine_s = cpu_s(), cpu_s(self._engine_pid)
+        seconds, streams = _through(self._client, jobs)
+        all_s, engine_s = cpu_s() - all_s, cpu_s(self._engine_pid) - engine_s
+        count = sum(map(len, streams))
+        self._rates["cluster"].append(count / seconds)
+        self._costs["engine"].append(engine_s / count * 1000)
+        self._costs["around"].append((all_s - engine_s) / count * 1000)
+        return streams
+
+    def _figures(self, same: bool) -> EngineFigures:
+        rates, costs = self._rates, self._costs
+        share = Aim(
+            what="in the cluster / alone, tokens/s",
+            found=ratios(rates["cluster"], rates["alone"]),
+            unit="",
+            at_least=0.95,
+        )
+        return EngineFigures(
+            plan=self._plan,
+            parameters=self._alone.parameters,
+            threads=self._threads,
+            alone_tokens_per_s=Spread.of(rates["alone"]),
+            cluster_tokens_per_s=Spread.of(rates["cluster"]),
+            alone_cpu_ms_a_token=Spread.of(costs["alone"]),
+            engine_cpu_ms_a_token=Spread.of(costs["engine"]),
+            around_cpu_ms_a_token=Spread.of(costs["around"]),
+            same_tokens=same,
+            aims=(share,),
+        )
 
 
 def _jobs(plan: EnginePlan, name: str) -> list[dict[str, Any]]:
@@ -160,7 +198,8 @@ def _jobs(plan: EnginePlan, name: str) -> list[dict[str, Any]]:
             "id": f"{name}-{number}",
             "kind": "generate",
             "model": MODEL,
-            "prompt": f"Stream {number}: keep neither the processor nor the accelerator idle. " * 2,
+            # short: what is measured is decoding, all streams at once
+            "prompt": f"Stream {number}",
             "max_tokens": plan.tokens,
             "seed": number,
         }

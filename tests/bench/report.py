@@ -98,9 +98,17 @@ def _engine(figures: EngineFigures) -> Table:
         f"an engine: {figures.parameters / 1e6:.1f} M parameters, {plan.streams} streams of"
         f" {plan.tokens} tokens, {figures.threads} threads, {plan.rounds} rounds"
     )
-    table = _table(title, "where", ("tokens/s",))
-    table.add_row("alone", _spread(figures.alone_tokens_per_s, 1))
-    table.add_row("in the cluster", _spread(figures.cluster_tokens_per_s, 1))
+    columns = ("tokens/s", "engine's CPU ms a token", "all others'")
+    table = _table(title, "where", columns)
+    table.add_row(
+        "alone", _spread(figures.alone_tokens_per_s, 1), _spread(figures.alone_cpu_ms_a_token, 2)
+    )
+    table.add_row(
+        "in the cluster",
+        _spread(figures.cluster_tokens_per_s, 1),
+        _spread(figures.engine_cpu_ms_a_token, 2),
+        _spread(figures.around_cpu_ms_a_token, 2),
+    )
     table.caption = "token for token the same" if figures.same_tokens else "[red]tokens differ[/]"
     return table
 
