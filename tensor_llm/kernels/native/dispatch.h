@@ -2,11 +2,6 @@
 
 #ifdef NOIDLE_AMX
 #include "tiles.h"
-// bytes with bytes: below 4 rows a tile product is mostly idle
-static constexpr int64_t kFewestTileRows = 4;
-static constexpr int64_t kRowsAtOnce = 16;
-#else
-static constexpr int64_t kRowsAtOnce = Lanes::kRows;
 #endif
 
 template <int N, int kind>
@@ -14,9 +9,6 @@ static void product_block(const Product& p, int64_t block, const Operand& x, int
                           int64_t count) {
   Lanes::F sums[N];
   if constexpr (kind == kBf16) bf16_block<N>(*p.weight, block, x, m, sums);
-#ifdef NOIDLE_AMX
-  else if constexpr (N >= kFewestTileRows) tile_block<N, kind>(*p.weight, block, x, m, sums);
-#endif
   else packed_block<N, kind>(*p.weight, block, x, m, sums);
   for (int64_t n = 0; n < count; n++) put(p, block, m + n, sums[n]);
 }
@@ -24,15 +16,12 @@ static void product_block(const Product& p, int64_t block, const Operand& x, int
 // Operands hold more rows than are used, so that reading a few too many is harmless.
 template <int kind>
 static void product_rows(const Product& p, int64_t block, const Operand& x, int64_t rows) {
-  for (int64_t m = 0; m < rows; m += kRowsAtOnce) {
-    int64_t count = std::min(rows - m, kRowsAtOnce);
+  for (int64_t m = 0; m < rows; m += Lanes::kRows) {
+    int64_t count = std::min<int64_t>(rows - m, Lanes::kRows);
     if (count == 1) product_block<1, kind>(p, block, x, m, count);
     else if (count == 2) product_block<2, kind>(p, block, x, m, count);
     else if (count <= 4) product_block<4, kind>(p, block, x, m, count);
-    else if constexpr (kRowsAtOnce > 4) {
-      if (kRowsAtOnce == 8 || count <= 8) product_block<8, kind>(p, block, x, m, count);
-      else if constexpr (kind != kBf16) product_block<kRowsAtOnce, kind>(p, block, x, m, count);
-    }
+    else product_block<Lanes::kRows, kind>(p, block, x, m, count);
   }
 }
 
@@ -74,9 +63,7 @@ static void run_products(Worker& worker, const Product* products, int count, con
     total += chunks[i];
   }
 #ifdef NOIDLE_AMX
-  bool bytes = x.form == Form::kCodes;
-  TileSetting setting(bytes ? int(std::min<int64_t>(16, rows)) : 16,
-                      bytes ? std::min(64, products->weight->group) : 64);
+  TileSetting setting;
 #endif
   worker.each(total, [&](int64_t chunk) {
     int i = 0;

@@ -36,7 +36,7 @@ INLINE const uint8_t* dot_int8(const uint8_t* w, const int8_t* x, int64_t stride
   for (int quad = 0; quad < 8; quad++) {
     Lanes::Bytes codes = Lanes::load_bytes(w);
     prefetch(w);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < N; m++)
       acc[m] = Lanes::dot8(acc[m], codes, four_codes(x + m * stride + quad * 4));
     w += 64;
@@ -51,7 +51,7 @@ INLINE const uint8_t* dot_int4(const uint8_t* w, const int8_t* x, int64_t stride
     Lanes::Bytes codes = Lanes::load_bytes(w);
     prefetch(w);
     Lanes::Bytes low = Lanes::low_nibbles(codes), high = Lanes::high_nibbles(codes);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < N; m++) {
       acc[m] = Lanes::dot4(acc[m], low, four_codes(x + m * stride + quad * 4));
       acc[m] = Lanes::dot4(acc[m], high, four_codes(x + m * stride + quad * 4 + 4));
@@ -61,17 +61,15 @@ INLINE const uint8_t* dot_int4(const uint8_t* w, const int8_t* x, int64_t stride
   return w;
 }
 
-// One block of packed weights against N rows of activations from row m on.
+// Adds the groups from `first` on of one block, against N rows of activations from row m on;
+// `codes` lie at the first of these groups, `scales` at the block's first.
 template <int N, int kind>
-INLINE void packed_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
-                         Lanes::F* sums) {
-  const uint8_t* codes = (const uint8_t*)w.codes + block * block_bytes(w);
-  const uint16_t* scales = w.scales + block * x.groups * 16;
-  const int8_t* activations = x.codes + m * x.stride;
-  for (int n = 0; n < N; n++) sums[n] = Lanes::zero();
-  for (int64_t g = 0; g < x.groups; g++) {
+INLINE void add_groups(const Weight& w, const uint8_t* codes, const uint16_t* scales,
+                       const Operand& x, int64_t m, int64_t first, Lanes::F* sums) {
+  const int8_t* activations = x.codes + m * x.stride + first * w.group;
+  for (int64_t g = first; g < x.groups; g++) {
     Lanes::I acc[N];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int n = 0; n < N; n++) acc[n] = Lanes::set1_int(-x.offsets[(m + n) * x.groups + g]);
     for (int i = 0; i < w.group; i += 32) {
       if (kind == kInt8) codes = dot_int8<N>(codes, activations, x.stride, acc);
@@ -79,12 +77,20 @@ INLINE void packed_block(const Weight& w, int64_t block, const Operand& x, int64
       activations += 32;
     }
     Lanes::F scale = Lanes::load_bf16(scales + g * 16);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int n = 0; n < N; n++) {
       Lanes::F both = Lanes::mul(scale, Lanes::set1(x.scales[(m + n) * x.groups + g]));
       sums[n] = Lanes::fma(both, Lanes::to_float(acc[n]), sums[n]);
     }
   }
+}
+
+template <int N, int kind>
+INLINE void packed_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
+                         Lanes::F* sums) {
+  const uint8_t* codes = (const uint8_t*)w.codes + block * block_bytes(w);
+  for (int n = 0; n < N; n++) sums[n] = Lanes::zero();
+  add_groups<N, kind>(w, codes, w.scales + block * x.groups * 16, x, m, 0, sums);
 }
 
 INLINE float narrow_tail(const uint16_t* w, const uint16_t* x, int64_t from, int64_t to) {

@@ -1,9 +1,8 @@
 // Products by AMX: tiles of 16 rows of 64 bytes. Needs AMX-TILE, AMX-INT8 and AMX-BF16.
 //
 // bfloat16 weights are read as they lie, as the left side of a tile product, with activations in
-// panels as the right side; packed weights lie as a right side already. With up to 16 rows of
-// activations, packed weights stay bytes; with more they become panels of bfloat16, once for all
-// rows.
+// panels as the right side. Packed weights become panels of bfloat16, a chunk at a time, once for
+// all rows of activations, which are the left side then.
 //
 // A panel is 16 rows as a tile's right side wants them: pairs of columns together, (columns / 2,
 // 16, 2).
@@ -32,19 +31,17 @@ class ThreadMemory {
 // Compilers believe that tile instructions read no memory; what was written must be there.
 INLINE void settle(const void* written) { asm volatile("" : : "r"(written) : "memory"); }
 
-// Sets the tiles' sizes, and back to what they were: torch's library uses the same threads and
-// does not expect its setting to change. Tiles 0 to 3 sum, 4 and 5 are left sides of `rows` rows
-// of `width` bytes, 6 and 7 right sides.
+// Sets all tiles to 16 rows of 64 bytes, and back to what they were: torch's library uses the
+// same threads and does not expect its setting to change.
 class TileSetting {
  public:
-  TileSetting(int rows, int width) {
+  TileSetting() {
     _tile_storeconfig(former_);
     settle(former_);
     alignas(64) uint8_t mine[64] = {1};
     for (int tile = 0; tile < 8; tile++) {
-      bool left = tile == 4 || tile == 5, right = tile > 5;
-      mine[16 + 2 * tile] = uint8_t(left ? width : 64);
-      mine[48 + tile] = uint8_t(right ? width / 4 : rows);
+      mine[16 + 2 * tile] = 64;
+      mine[48 + tile] = 16;
     }
     settle(mine);
     _tile_loadconfig(mine);
@@ -243,48 +240,6 @@ static void bf16_chunk(const Product& p, int64_t first, int64_t last, const Oper
       else
         multiply_tiles<false>(left.rows, left.stride, panel, panel + size, columns, next, c);
       put_mirrored(p, block, m, std::min<int64_t>(32, rows - m), c);
-    }
-  }
-}
-
-// A few rows of activations against one block of packed weights, bytes with bytes.
-template <int N, int kind>
-INLINE void tile_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
-                       Lanes::F* sums) {
-  const uint8_t* codes = (const uint8_t*)w.codes + block * block_bytes(w);
-  const uint16_t* scales = w.scales + block * x.groups * 16;
-  const int8_t* left = x.codes + m * x.stride;
-  alignas(64) uint8_t wide[16 * 64];
-  alignas(64) int32_t c[N][16];
-  int step = std::min<int>(w.group, 64);
-#pragma GCC unroll 16
-  for (int n = 0; n < N; n++) sums[n] = Lanes::zero();
-  for (int64_t g = 0; g < x.groups; g++) {
-    _tile_zero(0);
-    for (int i = 0; i < w.group; i += step) {
-      const uint8_t* right = kind == kInt8 ? codes : wide;
-      for (int quad = 0; kind == kInt4 && quad < step / 4; quad += 2) {
-        Lanes::Bytes both = Lanes::load_bytes(codes + quad * 32);
-        prefetch(codes + quad * 32);
-        _mm512_store_si512(wide + quad * 64, Lanes::low_nibbles(both));
-        _mm512_store_si512(wide + quad * 64 + 64, Lanes::high_nibbles(both));
-      }
-      settle(wide);
-      for (int quad = 0; kind == kInt8 && quad < step / 4; quad++) prefetch(codes + quad * 64);
-      _tile_loadd(4, left, x.stride);
-      _tile_loadd(6, right, 64);
-      _tile_dpbsud(0, 4, 6);
-      left += step;
-      codes += kind == kInt8 ? step * 16 : step * 8;
-    }
-    _tile_stored(0, c, 64);
-    Lanes::F scale = Lanes::load_bf16(scales + g * 16);
-#pragma GCC unroll 16
-    for (int n = 0; n < N; n++) {
-      int64_t at = (m + n) * x.groups + g;
-      Lanes::I sum = Lanes::add_int(_mm512_load_si512(c[n]), Lanes::set1_int(-x.offsets[at]));
-      Lanes::F both = Lanes::mul(scale, Lanes::set1(x.scales[at]));
-      sums[n] = Lanes::fma(both, Lanes::to_float(sum), sums[n]);
     }
   }
 }
