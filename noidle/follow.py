@@ -11,7 +11,7 @@ from noidle.connection import reachable
 from noidle.errors import ResultTimeout
 from noidle.link import Link
 from noidle.record import FIRST, event_of, read_status
-from noidle.results import JobState, StreamEvent
+from noidle.results import JobResult, JobState, StreamEvent
 
 TURN_S = 1.0
 """One wait: so often a thread lets others have its connection and looks for lost jobs."""
@@ -129,11 +129,18 @@ def _impatient(job_id: str, state: JobState) -> ResultTimeout:
     )
 
 
-def last_position(client: redis.Redis, job_id: str) -> str:
-    """Position of the stream's newest entry."""
-    with reachable(client):
-        newest = cast(Entries, client.xrevrange(keys.stream(job_id), count=1))
-    return newest[0][0] if newest else FIRST
+def look(client: redis.Redis, job_id: str) -> tuple[JobResult | None, str | None]:
+    """The job's result, if it has ended, and the position of its stream's newest entry; without
+    either where nothing is known of the job."""
+    with reachable(client), client.pipeline(transaction=False) as pipe:
+        # the position first: an end that comes after it will be read behind it
+        pipe.xrevrange(keys.stream(job_id), count=1)
+        pipe.get(keys.result(job_id))
+        pipe.exists(keys.job(job_id))
+        found: list[Any] = pipe.execute()
+    newest, result, known = found
+    position = newest[0][0] if newest else FIRST if known else None
+    return JobResult.model_validate_json(result) if result else None, position
 
 
 def _read_behind(

@@ -3,12 +3,10 @@ state means to a caller."""
 
 from collections.abc import Iterator
 
-import redis
-
 from noidle.acceptance import cancel
 from noidle.errors import JobCancelled, JobExpired, JobFailed, UnknownJob
 from noidle.explanation import Explanation
-from noidle.follow import Follower, last_position
+from noidle.follow import Follower, look
 from noidle.link import Link
 from noidle.record import FIRST, read_decisions, read_result, read_status
 from noidle.results import JobResult, JobState, JobStatus, StreamEvent
@@ -96,26 +94,18 @@ class Job:
 
     def _wait(self, timeout_s: float | None) -> JobResult:
         end_s = None if timeout_s is None else self._link.now_s() + timeout_s
-        result, position = self._link.call(self._look, end_s)
-        if result is None and position == FIRST and self._link.call(self._is_lost, end_s):
-            self._send_again()
+        result, position = self._link.call(lambda client: look(client, self.id), end_s)
         if result is None:
+            if position is None:
+                self._send_again()
             follower = Follower(self._link, self.id, missing=self._send_again)
-            follower.start_behind(position)
+            follower.start_behind(position or FIRST)
             for _ in follower.events(end_s=end_s):
                 pass
-            result, _ = self._link.call(self._look, end_s)
+            result = self._link.call(lambda client: read_result(client, self.id), end_s)
         if result is None:
             raise _unknown(self.id)
         return result
-
-    def _look(self, client: redis.Redis) -> tuple[JobResult | None, str]:
-        # the position first: an end that comes after it will be read behind it
-        position = last_position(client, self.id)
-        return read_result(client, self.id), position
-
-    def _is_lost(self, client: redis.Redis) -> bool:
-        return read_status(client, self.id) is None
 
     def _send_again(self) -> None:
         if self._submission is None or not self._submission.is_due_again(self._link):
