@@ -9,7 +9,8 @@ from dataclasses import dataclass
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 30.0
 STEADY_S = 60.0
-"""A life of this length ends a row of failures."""
+"""A life of this length ends a row of failures, and so does one in which something came of a run:
+an engine that works must not wait long because of a job that crashed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,10 @@ class Lives:
         reason: str,
         tail: tuple[str, ...],
         said_hello: bool,
+        worked: bool,
         expected: bool,
     ) -> Exit:
-        steady = said_hello and self._clock() - self._began >= STEADY_S
+        steady = worked or (said_hello and self._clock() - self._began >= STEADY_S)
         self._failures = 1 if steady else self._failures + 1
         wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (self._failures - 1))
         return Exit(

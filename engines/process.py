@@ -16,9 +16,11 @@ from engines.protocol import (
     PROTOCOL_VERSION,
     AnyEvent,
     AnyOp,
+    Done,
     Hello,
     Log,
     ProtocolError,
+    Step,
     Stop,
     UnknownMessage,
     parse_event,
@@ -59,6 +61,7 @@ class EngineProcess:
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._hello: Hello | None = None
+        self._worked = False
         self._why_killed: str | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -148,10 +151,12 @@ class EngineProcess:
                 reason=f"could not be started: {error}",
                 tail=(),
                 said_hello=False,
+                worked=False,
                 expected=self._stopping.is_set(),
             )
         with self._lock:
             self._child, self._why_killed = child, None
+        self._worked = False
         if self._stopping.is_set():
             child.end_input()
         self._listen(child)
@@ -185,6 +190,7 @@ class EngineProcess:
             self._welcome(event)
         elif self._hello is None:
             raise ProtocolError(f"spoke before its hello: {shorten(line)}")
+        self._worked = self._worked or _shows_work(event)
         self._call(partial(self._on_message, event))
 
     def _welcome(self, hello: Hello) -> None:
@@ -205,6 +211,7 @@ class EngineProcess:
             reason=describe(code, killed, tail),
             tail=tail,
             said_hello=said_hello,
+            worked=self._worked,
             expected=self._stopping.is_set(),
         )
 
@@ -214,3 +221,13 @@ class EngineProcess:
         except Exception:
             # the supervisor outlives its listeners' faults
             LOG.exception("a listener of engine %s failed", self._engine)
+
+
+def _shows_work(event: AnyEvent) -> bool:
+    """Something came of a run."""
+    match event:
+        case Done():
+            return True
+        case Step():
+            return any(run.tokens or run.step is not None for run in event.runs)
+    return False

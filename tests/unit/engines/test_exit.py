@@ -19,8 +19,12 @@ def clock():
 
 def end(lives, **more):
     lives.begin()
-    facts = {"pid": 1, "code": 1, "reason": "x", "tail": (), "said_hello": True, "expected": False}
-    return lives.end(**{**facts, **more})
+    return finish(lives, **more)
+
+
+def finish(lives, **more):
+    facts = {"pid": 1, "code": 1, "reason": "x", "tail": (), "said_hello": True, "worked": False}
+    return lives.end(**{**facts, "expected": False, **more})
 
 
 def test_the_wait_doubles_with_each_short_life_up_to_a_limit(clock):
@@ -36,8 +40,17 @@ def test_a_steady_life_ends_a_row_of_failures(clock):
     end(lives)
     lives.begin()
     clock.now_s += STEADY_S
-    last = lives.end(pid=1, code=1, reason="x", tail=(), said_hello=True, expected=False)
+    last = finish(lives)
     assert (last.generation, last.failures, last.restart_in_s) == (3, 1, FIRST_WAIT_S)
+
+
+def test_a_life_that_worked_ends_a_row_of_failures(clock):
+    """A few poison jobs kept a healthy engine down for half a minute each."""
+    lives = Lives(clock)
+    end(lives)
+    end(lives)
+    assert end(lives, worked=True).restart_in_s == FIRST_WAIT_S
+    assert end(lives).failures == 2
 
 
 def test_long_silence_is_no_steady_life(clock):
@@ -45,7 +58,7 @@ def test_long_silence_is_no_steady_life(clock):
     end(lives)
     lives.begin()
     clock.now_s += STEADY_S
-    last = lives.end(pid=1, code=1, reason="x", tail=(), said_hello=False, expected=False)
+    last = finish(lives, said_hello=False)
     assert last.failures == 2
 
 
