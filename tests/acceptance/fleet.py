@@ -57,6 +57,10 @@ class Fleet:
     def send(self, prompt: str = "one two three", **fields: Any) -> Job:
         return self.client.submit({**generate(prompt), **fields})
 
+    def wait_known(self, job: Job) -> None:
+        """The router has taken it from its queue."""
+        wait_for(lambda: self.board.status(job.id), f"{job.id} to be known")
+
     def wait_moving(self, *jobs: Job, tokens: int = 1) -> None:
         """They run and have said something."""
         for job in jobs:
