@@ -49,6 +49,18 @@ class Script:
         return answers
 
 
+def together(client: redis.Redis, *calls: tuple[Script, Sequence[Argument]]) -> list[Any]:
+    """Runs several scripts, each with its arguments, in one round trip. Where the server has
+    forgotten one, all of them run once more: for scripts that may be repeated."""
+    try:
+        with client.pipeline(transaction=False) as pipe:
+            for script, arguments in calls:
+                pipe.evalsha(script.digest, 1, keys.PREFIX, *arguments)
+            return list(pipe.execute())
+    except NoScriptError:
+        return [script(client, *arguments) for script, arguments in calls]
+
+
 def _joined(name: str, folder: Path) -> str:
     path = folder / f"{name}.lua"
     if not path.exists():

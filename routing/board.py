@@ -208,6 +208,9 @@ class Board(Protocol):
 
     def loads(self) -> dict[str, PoolLoad]: ...
 
+    def waiting(self, per_set: int) -> tuple[list[HeldJob], dict[str, PoolLoad]]:
+        """`held` and `loads`, in one trip."""
+
     def pools(self) -> list[PoolSnapshot]:
         """Snapshots not older than their time-to-live."""
 

@@ -47,6 +47,10 @@ class MemoryDecisions(MemoryPart):
         with self._lock:
             return self._state.promises.loads(self._state.now)
 
+    def waiting(self, per_set: int) -> tuple[list[HeldJob], dict[str, PoolLoad]]:
+        with self._lock:
+            return self.held(per_set), self.loads()
+
     def models(self) -> dict[str, ModelInfo]:
         with self._lock:
             return dict(self._state.models.known)

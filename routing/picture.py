@@ -2,11 +2,11 @@
 often and what is remembered between looks; knows nothing of decisions."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
-from routing.board import Board
+from routing.board import Board, PoolLoad
 from routing.cluster import Cluster
 from routing.promises import Promises
 
@@ -58,10 +58,10 @@ class Picture:
         if self._read_s is None or self._clock() - self._read_s >= age_s:
             self.refresh()
 
-    def cluster(self) -> Cluster:
+    def cluster(self, loads: Mapping[str, PoolLoad]) -> Cluster:
+        """With what is promised to the pools as of now."""
         self._refresh_after(SNAPSHOTS_S)
         now_s = self._clock()
-        loads = self._board.loads()
         return Cluster(
             pools=self._pools,
             loads=loads,

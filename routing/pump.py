@@ -27,6 +27,9 @@ from routing.rhythm import Timer, Trouble
 LOG = logging.getLogger("noidle.pump")
 HEADS = 32
 """Held jobs seen of every held set."""
+FEWEST_HEADS = 16
+"""With fewer in sight, nothing is hidden: a class with so many sets that each shows less than all
+its heads shows more of them together."""
 IDLE_S = 0.5
 """A look is taken so often whatever happens: a wake-up may be lost."""
 STANDBY_S = 0.5
@@ -137,9 +140,11 @@ class Pump:
         if role is None:
             return None
         self.counters.looks += 1
-        more = self._send_links()
+        # a job that has just come waits for nothing else
+        more = self._decide(role)
+        more = self._send_links() or more
         self._keep_tidy(role)
-        return self._decide(role) or more
+        return more
 
     def _hold_role(self) -> PumpRole | None:
         if self._role is None or self._renew.due():
@@ -186,16 +191,15 @@ class Pump:
             self._board.guard_memory()
 
     def _decide(self, role: PumpRole) -> bool:
-        """One look at all held jobs; says whether something was leased, so that there may be
-        more behind the heads."""
+        """One look at all held jobs; says whether there may be more behind the heads."""
         # 1. what waits, and where it could go
-        held = self._board.held(HEADS)
+        held, loads = self._board.waiting(HEADS)
         self._waiting = bool(held)
         if not held:
             self._picture.glance()
             return False
         self._picture.promises.drop(job.id for job in held)
-        cluster = self._picture.cluster()
+        cluster = self._picture.cluster(loads)
         now_ms = self._picture.now_ms()
         # 2. who goes where
         placements = decide(held, cluster, now_ms)
@@ -207,7 +211,7 @@ class Pump:
         if due:
             self._board.note([decision_of(one, now_ms) for one in due])
             self.counters.noted += len(due)
-        return leased > 0
+        return leased > 0 and len(held) >= FEWEST_HEADS
 
     def _lease(self, role: PumpRole, placements: Sequence[Placement], now_ms: int) -> int:
         leased = 0

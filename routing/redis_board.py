@@ -17,7 +17,7 @@ from noidle import acceptance, keys, record
 from noidle.connection import BLOCK_LIMIT_S, reachable
 from noidle.jobs import JobClass
 from noidle.results import Decision, JobError, JobResult, JobStatus
-from noidle.script import Argument, Script
+from noidle.script import Argument, Script, together
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing import wire
 from routing.board import (
@@ -111,12 +111,20 @@ class RedisBoard:
         return found is not None
 
     def held(self, per_set: int) -> list[HeldJob]:
-        self._turn += 1
-        answer = self._call("held", per_set, HEADS_A_CLASS, self._turn, self._lease_ms)
-        return [wire.to_held(entry) for entry in json.loads(answer)]
+        return _to_held(self._call("held", *self._heads(per_set)))
 
     def loads(self) -> dict[str, PoolLoad]:
         return wire.to_loads(self._call("loads"))
+
+    def waiting(self, per_set: int) -> tuple[list[HeldJob], dict[str, PoolLoad]]:
+        heads, loads = (self._scripts["held"], self._heads(per_set)), (self._scripts["loads"], ())
+        with reachable(self._client):
+            held, promised = together(self._client, heads, loads)
+        return _to_held(held), wire.to_loads(promised)
+
+    def _heads(self, per_set: int) -> list[Argument]:
+        self._turn += 1
+        return [per_set, HEADS_A_CLASS, self._turn, self._lease_ms]
 
     def pools(self) -> list[PoolSnapshot]:
         return [
@@ -269,6 +277,10 @@ class RedisBoard:
         found = self._call("jobs", limit, *record.STATUS_FIELDS)
         shown = [record.status_of(job, values, decision) for job, decision, values in found]
         return [status for status in shown if status]
+
+
+def _to_held(answer: str) -> list[HeldJob]:
+    return [wire.to_held(entry) for entry in json.loads(answer)]
 
 
 def _flat(groups: Iterable[list[Argument]]) -> list[Argument]:

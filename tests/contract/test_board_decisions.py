@@ -67,6 +67,17 @@ def test_held_shows_the_heads_of_every_set_in_order(cluster: Cluster) -> None:
     ]
 
 
+def test_what_waits_and_what_is_promised_come_together(cluster: Cluster) -> None:
+    cluster.accept(generate("a"), generate("b"), generate("c"))
+    cluster.start("a")
+    held, loads = cluster.board.waiting(32)
+    assert [job.id for job in held] == ["b", "c"]
+    assert loads == cluster.board.loads()
+    assert loads[POOL].in_flight == 1
+    held, _ = cluster.board.waiting(1)
+    assert [job.id for job in held] == ["b"]
+
+
 def test_however_many_sets_a_class_has_each_is_shown_in_turn(cluster: Cluster) -> None:
     ids = [f"job-{number}" for number in range(300)]
     for job in ids:

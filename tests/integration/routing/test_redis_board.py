@@ -107,6 +107,8 @@ def test_a_server_that_forgot_its_scripts_runs_them_all_the_same(
     world.client.script_flush()
     assert cluster.board.accept(generate("a")) is True
     world.client.script_flush()
+    assert [job.id for job in cluster.board.waiting(1)[0]] == ["a"]
+    world.client.script_flush()
     cluster.start("a")
     world.client.script_flush()
     assert cluster.finish("a") is True

@@ -87,7 +87,7 @@ def cluster() -> Cluster:
 def test_a_held_job_is_leased_and_its_message_lies_in_the_engines_queue(cluster: Cluster) -> None:
     cluster.publish()
     cluster.accept("job-1")
-    assert cluster.pump.look() is True
+    assert cluster.pump.look() is False, "nothing is hidden behind one job"
     assert cluster.state("job-1") is JobState.LEASED
     assert cluster.finish("cpu") == "job-1"
     assert cluster.pump.counters.leased == 1
@@ -138,6 +138,20 @@ def test_free_slots_behind_the_heads_of_a_set_are_filled_by_further_looks(
         looks += 1
     assert cluster.pump.counters.leased == 100
     assert looks < 10
+
+
+@pytest.mark.parametrize("others", [0, 1, 8, 15, 16, 17, 20])
+def test_a_long_set_between_short_ones_is_looked_behind(cluster: Cluster, others: int) -> None:
+    cluster.publish(slots=200)
+    for number in range(others):
+        # each size and each wish makes a set of its own
+        wish = {"engine": "cpu"} if number % 2 else {}
+        cluster.accept(f"other-{number}", max_tokens=16 << number // 2, **wish)
+    for number in range(60):
+        cluster.accept(f"job-{number}")
+    while cluster.pump.look():
+        pass
+    assert cluster.pump.counters.leased == 60 + others
 
 
 def test_the_slots_are_never_exceeded(cluster: Cluster) -> None:
