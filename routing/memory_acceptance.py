@@ -29,7 +29,7 @@ class MemoryAcceptance(MemoryPart):
             self._check_room()
             self._check_model(job)
             if old is not None:
-                self._forget(job.id)
+                del self._state.records[job.id]
             self._state.add(self._fresh(job, around, digest))
             return True
 
@@ -70,11 +70,6 @@ class MemoryAcceptance(MemoryPart):
             expires_at=None if job.expires_s is None else now + job.expires_s * 1000,
         )
 
-    def _forget(self, job_id: str) -> None:
-        del self._state.records[job_id]
-        if job_id in self._state.ended:
-            self._state.ended.remove(job_id)
-
     def refuse(
         self, job_id: str, kind: str | None, error: JobError, envelope: Envelope | None = None
     ) -> None:
@@ -83,7 +78,7 @@ class MemoryAcceptance(MemoryPart):
             if old is not None and not old.again:
                 return
             if old is not None:
-                self._forget(job_id)
+                del self._state.records[job_id]
             record = Record(
                 id=job_id,
                 kind=kind,

@@ -96,8 +96,10 @@ class MemoryBoard(MemoryAcceptance, MemoryDecisions, MemoryRuns):
             alive = [record for record in map(state.find, list(state.alive)) if record]
             leased = sorted((r for r in alive if r.pool), key=lambda record: record.lease_end)
             waiting = [record for record in reversed(alive) if not record.pool]
-            ended = [record for record in map(state.find, list(state.ended)) if record]
-            return [to_status(record) for record in (*leased, *waiting, *ended)[:limit]]
+            ended = [record for record in map(state.find, state.ended) if record]
+            # an id that was sent again is listed among the ended ones too
+            shown = {record.id: record for record in (*leased, *waiting, *ended)}
+            return [to_status(record) for record in shown.values()][:limit]
 
     def events(self, job_id: str) -> list[StreamEvent]:
         """The job's stream."""

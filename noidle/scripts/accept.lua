@@ -58,7 +58,6 @@ end
 if again then
   call('DEL', key, P .. 'stream:' .. id, P .. 'result:' .. id, P .. 'decisions:' .. id,
     'celery-task-meta-' .. id)
-  call('LREM', P .. 'ended', 0, id)
 end
 local now = ms(NOW)
 if order == '' then order = now end

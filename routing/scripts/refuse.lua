@@ -13,7 +13,6 @@ local again = state == 'failed' or state == 'cancelled' or state == 'expired'
 if state and not again then return 0 end
 if state then
   call('DEL', key, P .. 'stream:' .. id, P .. 'decisions:' .. id)
-  call('LREM', P .. 'ended', 0, id)
 end
 call('HSET', key, 'accepted', ms(NOW), unpack(ARGV, 5))
 end_without_result(id, read(id, ENDING), 'failed', code, message, error)

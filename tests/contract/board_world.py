@@ -14,6 +14,8 @@ from routing.redis_board import RedisBoard
 from tests.contract.aging import age
 
 POOL = "cpu@here"
+# a hundred times the usual, so that the seconds a test really takes decide nothing
+LENGTHS = {"lease_s": 800.0, "role_s": 300.0, "snapshot_s": 300.0}
 ECHO = ModelInfo(name="echo", context=1000)
 
 
@@ -36,10 +38,10 @@ class MemoryWorld:
 
     def __init__(self) -> None:
         self._now_s = 1_800_000_000.0
-        self._board = MemoryBoard(clock=lambda: self._now_s)
+        self._board = MemoryBoard(clock=lambda: self._now_s, **LENGTHS)
 
     def board(self, **settings: Any) -> Board:
-        self._board = MemoryBoard(clock=lambda: self._now_s, **settings)
+        self._board = MemoryBoard(clock=lambda: self._now_s, **{**LENGTHS, **settings})
         return self._board
 
     def pass_time(self, seconds: float) -> None:
@@ -63,7 +65,7 @@ class RedisWorld:
         self.client = connect(url)
 
     def board(self, **settings: Any) -> Board:
-        return RedisBoard(self.client, **settings)
+        return RedisBoard(self.client, **{**LENGTHS, **settings})
 
     def pass_time(self, seconds: float) -> None:
         age(self.client, seconds * 1000)
@@ -167,7 +169,7 @@ class Cluster:
         self.board.reap(self.role)
         found: list[str] = []
         for _ in range(3):
-            self.world.pass_time(3.5)
+            self.world.pass_time(350)
             self.refresh()
             found += self.board.reap(self.role)
         return found

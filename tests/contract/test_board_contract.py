@@ -219,17 +219,17 @@ def test_an_unknown_job_is_unknown_everywhere(cluster: Cluster) -> None:
 
 
 def test_a_job_expires_if_it_has_not_started_in_time(cluster: Cluster) -> None:
-    cluster.accept(generate("a", expires_s=5), generate("b"))
-    cluster.world.pass_time(6)
+    cluster.accept(generate("a", expires_s=500), generate("b"))
+    cluster.world.pass_time(600)
     assert cluster.held() == ["b"]
     assert cluster.state("a") is JobState.EXPIRED
-    assert cluster.board.accept(generate("a", expires_s=5)) is True
+    assert cluster.board.accept(generate("a", expires_s=500)) is True
 
 
 def test_an_expired_job_is_neither_leased_nor_claimed(cluster: Cluster) -> None:
-    cluster.accept(generate("a", expires_s=2), generate("b", expires_s=2))
+    cluster.accept(generate("a", expires_s=200), generate("b", expires_s=200))
     cluster.lease("a")
-    cluster.world.pass_time(2.5)
+    cluster.world.pass_time(250)
     cluster.refresh()
     assert cluster.lease("b") is False
     assert cluster.board.claim("a", "token-a", POOL, 1) == Refusal(reason="stale")
@@ -238,9 +238,9 @@ def test_an_expired_job_is_neither_leased_nor_claimed(cluster: Cluster) -> None:
 
 
 def test_a_job_that_started_does_not_expire_any_more(cluster: Cluster) -> None:
-    cluster.accept(generate("a", expires_s=2))
+    cluster.accept(generate("a", expires_s=200))
     cluster.start("a")
-    cluster.world.pass_time(2.5)
+    cluster.world.pass_time(250)
     cluster.refresh()
     assert cluster.held() == []
     cluster.board.hand_back("a", "token-a")
@@ -249,12 +249,12 @@ def test_a_job_that_started_does_not_expire_any_more(cluster: Cluster) -> None:
 
 
 def test_a_record_is_gone_after_its_keeping_time(cluster: Cluster) -> None:
-    cluster.accept(generate("a", keep_s=60))
+    cluster.accept(generate("a", keep_s=6000))
     cluster.start("a")
     cluster.finish("a", text="answer")
-    cluster.world.pass_time(59)
+    cluster.world.pass_time(5900)
     assert cluster.state("a") is JobState.DONE
-    cluster.world.pass_time(2)
+    cluster.world.pass_time(200)
     assert cluster.state("a") is None
     assert cluster.board.result("a") is None
     assert cluster.board.jobs(10) == []

@@ -1,7 +1,6 @@
 """What a plain Celery client sees of a job: the entry that Celery itself would have written."""
 
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -110,15 +109,18 @@ def test_failures_made_by_the_board_reach_celery_too(app: Celery, cluster: Clust
         AsyncResult("big", app=app).get(timeout=5)
 
 
-def test_who_waits_already_is_told_at_once(app: Celery, cluster: Cluster) -> None:
+def test_who_waits_already_is_told_at_once(cluster: Cluster) -> None:
+    """Celery's clients subscribe to the channel named like the key."""
+    assert isinstance(cluster.world, RedisWorld)
     cluster.accept(generate("ours"))
     cluster.start("ours")
-    waiting = AsyncResult("ours", app=app)
-    app.backend.result_consumer.consume_from("ours")
-    finish = threading.Thread(target=cluster.finish, args=("ours",), kwargs={"text": "x"})
-    finish.start()
-    assert waiting.get(timeout=10)["text"] == "x"
-    finish.join()
+    with cluster.world.client.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe("celery-task-meta-ours")
+        channel.get_message(timeout=5)
+        cluster.finish("ours", text="x")
+        message = channel.get_message(timeout=5)
+        assert message is not None
+        assert json.loads(message["data"]) == entry(cluster, "ours")
 
 
 def test_a_group_joins_its_jobs(app: Celery, cluster: Cluster) -> None:

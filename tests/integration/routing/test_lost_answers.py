@@ -10,7 +10,7 @@ from noidle.errors import ClusterUnavailable
 from noidle.results import JobState
 from routing.board import Checkpoint, Claim, StepReport, Verdict
 from routing.redis_board import RedisBoard
-from tests.contract.board_world import ECHO, POOL, Cluster, RedisWorld, generate, train
+from tests.contract.board_world import ECHO, LENGTHS, POOL, Cluster, RedisWorld, generate, train
 from tests.integration.routing.lossy import LossyProxy
 from tests.valkey_process import ValkeyProcess
 
@@ -25,7 +25,7 @@ def proxy(valkey_server: ValkeyProcess, valkey_url: str) -> Iterator[LossyProxy]
 @pytest.fixture
 def cluster(proxy: LossyProxy, valkey_url: str) -> Cluster:
     """The board's calls pass the proxy, what the test looks at does not."""
-    return Cluster(RedisWorld(valkey_url), RedisBoard(connect(proxy.url)))
+    return Cluster(RedisWorld(valkey_url), RedisBoard(connect(proxy.url), **LENGTHS))
 
 
 def test_every_step_of_a_job_may_lose_its_answer(cluster: Cluster, proxy: LossyProxy) -> None:

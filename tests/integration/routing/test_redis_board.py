@@ -14,6 +14,7 @@ from routing.board import Claim, Envelope, PoolLoad, StepReport
 from routing.redis_board import RedisBoard
 from tests.contract.board_world import (
     ECHO,
+    LENGTHS,
     POOL,
     Cluster,
     RedisWorld,
@@ -115,7 +116,7 @@ def test_a_server_that_forgot_its_scripts_runs_them_all_the_same(
 
 
 def test_a_job_survives_the_servers_death(own_valkey: ValkeyProcess) -> None:
-    cluster = Cluster(RedisWorld(own_valkey.url), RedisBoard(connect(own_valkey.url)))
+    cluster = Cluster(RedisWorld(own_valkey.url), RedisBoard(connect(own_valkey.url), **LENGTHS))
     cluster.accept(generate("a"), generate("b"))
     cluster.start("a")
     step = StepReport(job="a", token="token-a", text="one ", tokens=(1,))
@@ -204,7 +205,7 @@ def test_four_producers_and_two_routers_never_exceed_the_slots(
     world: RedisWorld, valkey_url: str
 ) -> None:
     """Both routers believe that they hold the role, as after a pause of one of them."""
-    cluster = Cluster(world, world.board(role_s=60, snapshot_s=60))
+    cluster = Cluster(world, world.board())
     ids = [f"job-{number}" for number in range(500)]
     seen: list[int] = []
     done: list[str] = []
@@ -215,7 +216,7 @@ def test_four_producers_and_two_routers_never_exceed_the_slots(
             acceptance.accept(client, generate(job))
 
     def route_and_run(router: int) -> None:
-        board = RedisBoard(connect(valkey_url), role_s=60, snapshot_s=60)
+        board = RedisBoard(connect(valkey_url), **LENGTHS)
         while len(done) < len(ids):
             wishes = [lease_of(job.id, f"{router}-{job.id}") for job in board.held(32)]
             granted = board.lease(cluster.role, wishes)
