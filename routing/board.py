@@ -204,7 +204,9 @@ class Board(Protocol):
         """Lets another router take the role at once, where this one ends in order."""
 
     def held(self, per_set: int) -> list[HeldJob]:
-        """The first `per_set` of every held set; expired jobs are ended instead of shown."""
+        """The first `per_set` of every held set, fewer of each where a class has many sets (at
+        most 256 jobs of a class; which sets are shown changes with every call where there are
+        more); expired jobs are ended instead of shown."""
 
     def loads(self) -> dict[str, PoolLoad]: ...
 
@@ -244,7 +246,9 @@ class Board(Protocol):
     def claim(self, job_id: str, token: str, pool: str, pid: int) -> Claim | Refusal: ...
 
     def report(self, pool: str, reports: list[StepReport]) -> dict[str, Verdict]:
-        """Once an engine step: checks tokens, appends to streams, renews leases."""
+        """Once an engine step: checks tokens, appends to streams, renews leases. To be made on
+        the board that claimed: it knows how much each stream has, so that a report which is
+        repeated adds its text once, and a run whose text Redis lost starts over."""
 
     def finish(self, job_id: str, token: str, result: JobResult) -> bool:
         """Writes noidle's result and Celery's entry, ends the stream, releases the lease, sets
