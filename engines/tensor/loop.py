@@ -95,7 +95,7 @@ class Loop:
         """How long there is nothing to do but to listen."""
         if self._desk.busy or self._school.busy:
             return TICK_S
-        return TELL_EVERY_S if self._rates.untold else None
+        return TELL_EVERY_S if self._rates.untold or self._school.keeps else None
 
     def _greet(self) -> None:
         versions = {

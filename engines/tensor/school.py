@@ -26,6 +26,8 @@ from tensor_llm.training import TrainPlan
 
 OPENING_PATIENCE_S = 900.0
 """Reading and tokenising a large text gives no signs of life."""
+KEEP_S = 60.0
+"""How long a run is kept for its next slice, which may well go to another pool."""
 BYTES_PER_PARAMETER = 16
 """In float32: the weight, its gradient and AdamW's two moments."""
 
@@ -37,6 +39,7 @@ class Kept:
     job: Train
     revision: str
     run: TrainRun
+    until_s: float
 
 
 class School:
@@ -55,7 +58,7 @@ class School:
     ) -> None:
         self._store, self._text_dir = store, text_dir
         self._device, self._library = device, library
-        self._outbox = outbox
+        self._outbox, self._clock = outbox, clock
         self._porter = Porter("lessons", clock, patience_s=OPENING_PATIENCE_S)
         self._room = Classroom(
             porter=self._porter,
@@ -72,6 +75,11 @@ class School:
     def busy(self) -> bool:
         return bool(self._lessons)
 
+    @property
+    def keeps(self) -> bool:
+        """Something is to be forgotten when its time is over: keep advancing."""
+        return self._kept is not None
+
     def begin(self, start: Start, job: Train) -> None:
         """
         Raises:
@@ -86,6 +94,9 @@ class School:
 
     def advance(self) -> bool:
         """A part of the present slice; false if nothing was computed."""
+        kept = self._kept
+        if kept is not None and self._clock() >= kept.until_s:
+            self._kept = None
         if not self._lessons:
             return False
         lesson = self._lessons[0]
@@ -118,7 +129,8 @@ class School:
         return bool(self._lessons)
 
     def _keep(self, job: Train, revision: str, run: TrainRun) -> None:
-        self._kept = Kept(job=job, revision=revision, run=run)
+        until_s = self._clock() + KEEP_S
+        self._kept = Kept(job=job, revision=revision, run=run, until_s=until_s)
 
     def _open(self, start: Start, job: Train, progress: Progress) -> TrainRun:
         kept, self._kept = self._kept, None

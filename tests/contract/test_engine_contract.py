@@ -416,6 +416,19 @@ def test_a_slice_that_is_dropped_keeps_what_it_did(engine):
     assert slices == 3
 
 
+def test_a_slice_whose_end_was_never_heard_of_trains_nothing_twice(engine):
+    whole = engine.do(lesson("heard"), token8="heard000")
+    job = lesson("unheard")
+    run = engine.start(job, token8="unheard0")
+    engine.until(lambda: len(engine.runs[run].losses) > 2)
+    engine.drop(run)
+    assert isinstance(engine.finish(run).end, Yield)
+    # the pool died with that; the job starts again as far as the cluster knows
+    again = engine.do(job, token8="unheard1", attempt=2)
+    assert again.end.result.train == whole.end.result.train
+    assert again.losses.items() <= whole.losses.items()
+
+
 def test_two_trainings_take_turns_and_keep_apart(engine):
     rates = (1e-3, 2e-3)
     alone = [engine.do(lesson(f"lone-{rate}", learning_rate=rate)).losses for rate in rates]

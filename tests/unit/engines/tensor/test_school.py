@@ -1,0 +1,145 @@
+"""Train runs, slice by slice."""
+
+import pytest
+import torch
+
+from engines.protocol import Done, Dropped, Start, Yield
+from engines.tensor.device import Device
+from engines.tensor.outbox import Outbox
+from engines.tensor.rates import RateBook
+from engines.tensor.school import KEEP_S, School
+from noidle.jobs import ModelShape, Train
+from tensor_llm.store import ModelStore
+
+CPU = torch.device("cpu")
+SHAPE = ModelShape(layers=1, hidden=16, heads=2, kv_heads=1, vocabulary=257, context=32)
+TEXT = "The cat sat on the mat.\n" * 60
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+class Room:
+    """A library with memory for everything."""
+
+    def __init__(self):
+        self.asked = []
+
+    def make_room(self, needed, field, value, progress):
+        self.asked.append((needed, field))
+
+
+class World:
+    def __init__(self, folder):
+        self.events, self.clock, self.room = [], Clock(), Room()
+        self.outbox = Outbox(self.events.append)
+        self.school = School(
+            ModelStore(folder),
+            folder / "text",
+            Device(first=CPU, second=None, dtype=torch.float32, label=""),
+            self.room,
+            outbox=self.outbox,
+            rates=RateBook(self.clock),
+            clock=self.clock,
+        )
+
+    def begin(self, run, checkpoint=None, **more):
+        settings = {"steps": 4, "batch": 2, "sequence": 16, "warmup_steps": 1, "slice_s": 5}
+        job = Train(**{"model": "m", "text": TEXT, "shape": SHAPE, **settings, **more})
+        self.school.begin(Start.of(run, job, 1, token8=run, checkpoint=checkpoint), job)
+
+    def turn(self):
+        self.school.advance()
+        self.outbox.flush((), 0, None)
+        self.school.forget_ended()
+        self.outbox.clear()
+
+    def steps(self, run):
+        told = [step for event in self.events for step in getattr(event, "runs", ())]
+        return [step.step for step in told if step.run == run and step.step is not None]
+
+    def end(self, run):
+        ends = (Done, Dropped, Yield)
+        while not (found := [e for e in self.events if isinstance(e, ends) and e.run == run]):
+            self.turn()
+        return found[0]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def test_a_slice_ends_with_the_step_in_which_its_time_is_over(world):
+    world.begin("a")
+    while not world.steps("a"):
+        world.turn()
+    world.clock.now_s += 5
+    end = world.end("a")
+    assert isinstance(end, Yield)
+    assert world.steps("a") == [1]
+    assert end.checkpoint.step == 1
+
+
+def test_a_slice_takes_at_least_one_step_whatever_its_text_took_to_read(world):
+    world.begin("a", slice_s=0.1)
+    while not world.room.asked:
+        world.turn()
+    world.clock.now_s += 100
+    assert isinstance(world.end("a"), Done | Yield)
+    assert world.steps("a")
+
+
+def test_what_is_kept_for_the_next_slice_is_forgotten_in_time(world):
+    world.begin("a", slice_s=0.1)
+    while not world.steps("a"):
+        world.turn()
+    world.clock.now_s += 1
+    end = world.end("a")
+    assert world.school.keeps
+    world.clock.now_s += KEEP_S
+    world.turn()
+    assert not world.school.keeps
+    world.begin("b", checkpoint=end.checkpoint, slice_s=0.1)
+    assert isinstance(world.end("b"), Done)
+    assert world.steps("b")[0] == end.checkpoint.step + 1
+
+
+def test_training_asks_for_the_memory_it_takes(world):
+    world.begin("a")
+    world.end("a")
+    (needed, field), *_ = world.room.asked
+    assert field == "shape"
+    assert needed > 16 * 257 * 16
+
+
+def test_one_learns_while_the_others_wait_and_are_known_to(world):
+    world.begin("a", model="one")
+    world.begin("b", model="two")
+    world.turn()
+    assert [run.id for run in world.school.waiting()][-1] == "b"
+    world.end("a")
+    assert world.steps("b") == []
+    assert isinstance(world.end("b"), Done)
+
+
+def test_a_run_that_waits_is_dropped_at_once(world):
+    world.begin("a", model="one")
+    world.begin("b", model="two")
+    world.school.drop("b")
+    world.turn()
+    assert isinstance(world.end("b"), Dropped)
+    assert isinstance(world.end("a"), Done)
+
+
+def test_a_drop_before_the_first_step_leaves_nothing_to_go_on_from(world):
+    world.begin("a")
+    world.turn()
+    world.school.drop("a")
+    world.school.drop("a")
+    assert isinstance(world.end("a"), Dropped)
+    assert not world.school.busy
