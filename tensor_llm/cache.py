@@ -73,7 +73,6 @@ class KVCache:
         # the lowest, so that the rows in use stay together and are read without a copy
         row = min(self._free)
         self._free.remove(row)
-        self._lengths[row] = 0
         return row
 
     def release(self, row: int) -> None:

@@ -36,6 +36,17 @@ def test_rotary_products_depend_on_the_distance_alone():
     assert not torch.allclose(near, turned(q_D, 9) @ turned(k_D, 5), rtol=1e-2)
 
 
+def test_each_pair_turns_by_its_own_angle_the_first_half_towards_the_second():
+    # pair i of 4: elements i and i + 4, by 10000 ** (-i / 4) a position
+    for pair in range(4):
+        x_D = torch.zeros(8)
+        x_D[pair] = 1.0
+        angle = torch.tensor(3 * 10_000 ** (-pair / 4))
+        wanted_D = torch.zeros(8)
+        wanted_D[pair], wanted_D[pair + 4] = angle.cos(), angle.sin()
+        torch.testing.assert_close(turned(x_D, 3), wanted_D)
+
+
 def test_position_zero_turns_nothing_and_turning_keeps_the_length():
     x_D = torch.randn(8, generator=torch.Generator().manual_seed(2))
     torch.testing.assert_close(turned(x_D, 0), x_D)

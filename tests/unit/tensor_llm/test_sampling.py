@@ -90,6 +90,13 @@ def test_top_p_draws_from_the_fewest_tokens_that_reach_it(p, seed):
     assert set(drawn) <= allowed
 
 
+def test_the_token_that_crosses_top_p_still_counts():
+    logits_V = torch.tensor([0.1, 0.4, 0.2, 0.3]).log()
+    shares_V = draw_many(logits_V, Sampling(temperature=1.0, top_p=0.5))
+    wanted_V = torch.tensor([0, 4 / 7, 0, 3 / 7])
+    torch.testing.assert_close(shares_V, wanted_V, rtol=0, atol=0.03)
+
+
 def test_top_k_of_one_and_a_tiny_top_p_are_greedy():
     logits_BV = logits(20)
     for row in (Sampling(temperature=5.0, top_k=1), Sampling(temperature=5.0, top_p=1e-6)):

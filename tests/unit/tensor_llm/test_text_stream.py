@@ -67,6 +67,16 @@ def test_nothing_shown_is_taken_back_by_a_later_stop_string(text, stop):
             assert wanted.startswith(shown)
 
 
+def test_of_two_stop_strings_in_one_token_the_first_to_be_complete_counts():
+    tokenizer = make_tokenizer()
+    token = max(range(tokenizer.vocabulary), key=lambda one: len(tokenizer.token_bytes(one)))
+    word = tokenizer.token_bytes(token).decode()
+    assert len(word) > 4
+    stream = TextStream(tokenizer, [word, word[1:3]])
+    assert stream.push(token) == word[:1]
+    assert stream.stopped
+
+
 def test_text_is_held_back_only_while_it_may_become_a_stop_string():
     stream = TextStream(make_tokenizer(), ["END"])
     shown = [stream.push(token) for token in byte_tokens("xENxEND")]
