@@ -31,7 +31,7 @@ local function take()
   -- memory counts as unseen from now on; who runs beside it may be to blame for a crash
   local leases = P .. 'pool:' .. pool .. ':leases'
   local entry = call('HGET', leases, id)
-  if entry then
+  if entry and not string.find(entry, '^%d+ 0 ') then
     call('HSET', leases, id, (string.gsub(entry, '%S+$', ms(NOW))))
   end
   if call('HLEN', leases) > 1 then
