@@ -1,6 +1,7 @@
 """What `noidle up` is to run on this host: which processes, with which commands. Decides from
 the options and what the host has; starts nothing itself."""
 
+import os
 import signal
 import sys
 from collections import Counter
@@ -108,7 +109,8 @@ def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
     """For every child. The address travels here, where only its owner can read it."""
     return {
         **base,
-        "PYTHONPATH": str(ROOT),
+        # before what the user has on the path, which may hold our dependencies
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), base.get("PYTHONPATH")))),
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         "NOIDLE_URL": settings.url,
