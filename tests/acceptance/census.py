@@ -4,7 +4,7 @@ and that nothing of it is left anywhere. Reads the keys themselves, past the cod
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -25,11 +25,19 @@ class Answer:
 
     text: str
     tokens: tuple[int, ...]
+    perplexity: float | None = None
+    # of a training job
+    steps: int | None = None
 
     @classmethod
     def of(cls, result: JobResult) -> "Answer":
         assert result.state is JobState.DONE, result
-        return cls(text=result.text or "", tokens=result.tokens or ())
+        return cls(
+            text=result.text or "",
+            tokens=result.tokens or (),
+            perplexity=result.perplexity,
+            steps=result.train.steps if result.train else None,
+        )
 
 
 class Census:
@@ -73,7 +81,7 @@ class Census:
         events = [event for _, event in self._stream(job_id)]
         assert [event.end for event in events].count(JobState.DONE) == 1, job_id
         assert events[-1].end is JobState.DONE
-        assert said(events) == answer, job_id
+        assert said(events) == replace(answer, perplexity=None), job_id
 
     def wait_settled(self, pools: Iterable[str]) -> None:
         """Nothing waits, runs, is promised or lies in a queue."""
@@ -115,9 +123,10 @@ class Census:
 
 
 def said(events: Iterable[StreamEvent]) -> Answer:
-    """All text and tokens of a stream, in order."""
+    """All text and tokens of a stream in order, and the last step."""
     kept = list(events)
     return Answer(
         text="".join(event.text or "" for event in kept),
         tokens=tuple(token for event in kept for token in event.tokens),
+        steps=max((event.step for event in kept if event.step is not None), default=None),
     )
