@@ -1,7 +1,7 @@
 """The engine by itself: its own loop with nobody around it, neither pipes nor Redis nor pool.
 
-A child of the bench: `python -m tests.bench.alone DATA THREADS SLOTS` makes the model if it is
-not there, then answers each line of jobs on standard input with a line of what they gave."""
+A child of the bench: `python -m tests.bench.alone DATA MODEL THREADS SLOTS` answers each line of
+jobs on standard input with a line of what they gave."""
 
 import json
 import os
@@ -15,23 +15,6 @@ from typing import Any
 from engines.environment import EngineEnvironment
 from engines.protocol import AnyEvent, AnyOp, Done, Failed, Start, Stop
 from noidle.jobs import EngineName, parse_job
-from tensor_llm.config import ModelConfig
-
-MODEL = "bench"
-CONFIG = ModelConfig(
-    layers=12,
-    hidden=768,
-    heads=12,
-    kv_heads=4,
-    head_size=64,
-    mlp=2048,
-    vocabulary=32_768,
-    context=1024,
-)
-"""100.7 million parameters."""
-_SEED = 1
-_TEXTS = ("README.md", "ARCHITECTURE.md", "LICENSE")
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Ears:
@@ -72,32 +55,9 @@ class Ears:
 
 def _tokens(end: Done | Failed) -> list[int]:
     if isinstance(end, Failed):
-        raise SystemExit(f"the engine alone failed: {end.error.message}")
+        sys.stderr.write(f"the engine alone failed: {end.error.message}\n")
+        os._exit(1)
     return list(end.result.tokens or ())
-
-
-def _make_model(data: Path) -> None:
-    from tensor_llm.checkpoint import save_model
-    from tensor_llm.model import new_decoder
-    from tensor_llm.store import ModelStore, revision_name
-    from tensor_llm.tokenizer import Tokenizer
-
-    store = ModelStore(data)
-    if store.current(MODEL) is not None:
-        return
-    texts = [(_ROOT / name).read_text(encoding="utf-8") for name in _TEXTS]
-    tokenizer = Tokenizer.train(texts, 2048)
-    revision = revision_name(0, "00000000")
-    save_model(
-        store,
-        MODEL,
-        revision,
-        model=new_decoder(CONFIG, _SEED),
-        tokenizer=tokenizer,
-        step=0,
-        bytes_per_token=tokenizer.bytes_per_token(texts[0]),
-    )
-    store.set_current(MODEL, revision)
 
 
 def _serve(ears: Ears) -> None:
@@ -115,13 +75,13 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    data, threads, slots = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    data, model, threads, slots = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    # as the engine's own start does, before torch is imported
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from engines.tensor.loop import Loop
 
-    _make_model(data)
     environment = EngineEnvironment(
         engine=EngineName.CPU,
         data_dir=data,
@@ -129,10 +89,9 @@ def main() -> None:
         storage="bench",
         threads=threads,
         slots=slots,
-        preload=(MODEL,),
+        preload=(model,),
     )
     ears = Ears()
-    _say({"parameters": CONFIG.parameters})
     threading.Thread(target=_serve, args=(ears,), daemon=True).start()
     Loop(environment, ears).run()  # type: ignore[arg-type]  # all that the loop asks of it
 

@@ -20,9 +20,9 @@ from noidle import Client
 from noidle.jobs import EngineName
 from ops.metrics import cgroup
 from ops.plan import PerEngine, UpOptions
-from tests.bench.alone import MODEL
 from tests.bench.clusters import cluster
 from tests.bench.figures import Aim, Spread, ratios
+from tests.bench.model import CONFIG, MODEL
 from tests.bench.processes import ROOT, cpu_s
 
 PATIENCE_S = 300.0
@@ -34,9 +34,9 @@ class EnginePlan(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    rounds: int = 4
+    rounds: int = 5
     streams: int = 8
-    tokens: int = 64
+    tokens: int = 48
     # absent: all cores but one, as a pool takes them
     threads: int | None = None
 
@@ -67,7 +67,6 @@ class Alone:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self.pid = process.pid
-        self.parameters = int(self._hear()["parameters"])
 
     def run(self, jobs: list[dict[str, Any]]) -> tuple[float, Streams]:
         assert self._process.stdin is not None
@@ -88,7 +87,11 @@ class Alone:
 def measure_engine(folder: Path, plan: EnginePlan, say: Callable[[str], None]) -> EngineFigures:
     threads = plan.threads or max(1, cgroup.cores() - 1)
     with ExitStack() as stack:
-        say("making a model and starting the engine alone")
+        say(f"making a model of {CONFIG.parameters / 1e6:.1f} M parameters")
+        subprocess.run(
+            [sys.executable, "-m", "tests.bench.model", str(folder)], cwd=ROOT, check=True
+        )
+        say("starting the engine alone")
         alone = stack.enter_context(_alone(folder, threads, plan.streams))
         say("starting a cluster")
         options = UpOptions(
@@ -110,7 +113,8 @@ def measure_engine(folder: Path, plan: EnginePlan, say: Callable[[str], None]) -
 
 @contextmanager
 def _alone(folder: Path, threads: int, slots: int) -> Iterator[Alone]:
-    command = [sys.executable, "-m", "tests.bench.alone", str(folder), str(threads), str(slots)]
+    arguments = (str(folder), MODEL, str(threads), str(slots))
+    command = [sys.executable, "-m", "tests.bench.alone", *arguments]
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -180,7 +184,7 @@ class Rounds:
         )
         return EngineFigures(
             plan=self._plan,
-            parameters=self._alone.parameters,
+            parameters=CONFIG.parameters,
             threads=self._threads,
             alone_tokens_per_s=Spread.of(rates["alone"]),
             cluster_tokens_per_s=Spread.of(rates["cluster"]),
