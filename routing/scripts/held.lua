@@ -47,6 +47,7 @@ local function take(set, count)
         .. (values[6] and cjson.encode(values[6]) or 'null') .. ']'
     else
       unhold(found[i], set)
+      call('ZREM', P .. 'alive', found[i])
     end
   end
 end

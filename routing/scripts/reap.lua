@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Holds again what lost its lease.
 --
--- Below the prefix: pump (read), reaped, leases, and for each job what crash.lua names.
+-- Below the prefix: pump and pools (read), reaped, leases, alive, pool:POOL:leases, and for each
+-- job what crash.lua names.
 --
 -- ARGV: the role, ms a lease lasts, crashes that end a job
 -- Answers: the ids that are held again
@@ -11,6 +12,15 @@
 local role, lease_ms, limit = unpack(ARGV)
 local AT_ONCE = 500
 if call('GET', P .. 'pump') ~= role then return {} end
+
+-- a record that vanished (an eviction, a hand at work) must not keep its slot for ever
+local function forget(id)
+  call('ZREM', P .. 'leases', id)
+  call('ZREM', P .. 'alive', id)
+  for _, pool in ipairs(call('ZRANGE', P .. 'pools', 0, -1)) do
+    call('HDEL', P .. 'pool:' .. pool .. ':leases', id)
+  end
+end
 
 -- 1. Was Redis away, or its clock set back? Then no pool could renew, and none is to blame
 local run = string.match(call('INFO', 'server'), 'run_id:(%w+)')
@@ -34,7 +44,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'leases', '-inf', ms(NOW), 'LIMIT
   elseif record.state == 'running' or record.state == 'cancelling' then
     state = crashed(id, record, limit)
   else
-    call('ZREM', P .. 'leases', id)
+    forget(id)
     state = 'gone'
   end
   if state == 'held' then again[#again + 1] = id end

@@ -250,14 +250,17 @@ def test_three_thousand_held_jobs_do_not_hide_an_urgent_one(cluster: Cluster) ->
     assert {job.job_class for job in shown[1:]} == {JobClass.BACKGROUND}
 
 
-def test_a_record_that_vanished_does_not_stay_in_its_held_set(
+def test_a_record_that_vanished_keeps_neither_a_place_nor_a_slot(
     cluster: Cluster, world: RedisWorld
 ) -> None:
-    cluster.accept(generate("a"), generate("b"))
-    world.client.delete(keys.job("a"))
-    assert cluster.held() == ["b"]
-    cluster.board.cancel("b")
-    assert world.client.exists(keys.HELD_SETS) == 0
+    cluster.accept(generate("a"), generate("b"), generate("c"))
+    cluster.start("a")
+    world.client.delete(keys.job("a"), keys.job("b"))
+    assert cluster.held() == ["c"]
+    assert cluster.lose() == []
+    assert cluster.board.loads() == {}
+    cluster.board.cancel("c")
+    assert world.client.exists(keys.HELD_SETS, keys.ALIVE, keys.LEASES) == 0
 
 
 def test_a_pool_that_stopped_publishing_is_pruned(cluster: Cluster, world: RedisWorld) -> None:
