@@ -42,9 +42,11 @@ class TrainRun:
         revision: str | None = None,
         device: torch.device | str = "cpu",
         autocast: torch.dtype | None = None,
+        part_flop: float | None = None,
     ) -> "TrainRun":
         """Goes on from `revision`, a checkpoint of this very job; without one begins, on the
         model's current revision where there is one, else on random weights by the job's shape.
+        `part_flop` bounds the work of a part of a step, as far as one sequence allows.
 
         Raises:
             InvalidJob: the text is too short, or the sequence longer than the context.
@@ -53,6 +55,8 @@ class TrainRun:
         train, held = split_documents(documents, job.held_out)
         model, tokenizer, base_step = _model(store, job, train, seed, revision)
         state = _state(store, job.model, revision)
+        # forward and backward pass take about 6 operations a parameter and token
+        flop = 6 * model.config.parameters
         trainer = Trainer(
             model.to(device),
             Corpus.of(train, held, tokenizer),
@@ -60,6 +64,7 @@ class TrainRun:
             base_step=base_step,
             state=state,
             autocast=autocast,
+            part_tokens=None if part_flop is None else int(part_flop / flop),
         )
         return cls(
             store=store,

@@ -84,7 +84,8 @@ class TrainPlan:
 class Trainer:
     """Trains `model` in place: `step` until `done`, `state` whenever a checkpoint is due.
 
-    `autocast` computes in a narrower type; weights and moments stay as they are.
+    `autocast` computes in a narrower type; weights and moments stay as they are. A part of a
+    step reads at most `part_tokens` tokens, or one sequence.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Trainer:
         base_step: int = 0,
         state: TrainState | None = None,
         autocast: torch.dtype | None = None,
+        part_tokens: int | None = None,
     ) -> None:
         """
         Raises:
@@ -109,6 +111,11 @@ class Trainer:
         self._digest = corpus.digest()
         self._device = next(model.parameters()).device
         self._autocast = autocast
+        # sequences computed at once
+        self._part = plan.batch // plan.accumulate
+        if part_tokens is not None:
+            parts = math.ceil(self._part / max(1, part_tokens // plan.sequence))
+            self._part = math.ceil(self._part / parts)
         self._base_step = base_step
         self._step = 0
         self._loss: float | None = None
@@ -230,11 +237,10 @@ class Trainer:
             seed=plan.seed, step=self._step, batch=plan.batch, sequence=plan.sequence
         )
         total = torch.zeros((), device=self._device)
-        part = plan.batch // plan.accumulate
         for part_BT, wanted_BT in zip(
-            torch.split(input_BT, part), torch.split(target_BT, part), strict=True
+            torch.split(input_BT, self._part), torch.split(target_BT, self._part), strict=True
         ):
-            loss = self._loss_of(part_BT, wanted_BT) / plan.accumulate
+            loss = self._loss_of(part_BT, wanted_BT) * (len(part_BT) / plan.batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             total += loss.detach()
             yield
@@ -249,11 +255,10 @@ class Trainer:
         return F.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten())
 
     def _held_out_batches(self) -> list[tuple[Tensor, Tensor]]:
-        """Whole windows in batches of the plan's part, and the shorter last one alone."""
+        """Whole windows in batches of a part, and the shorter last one alone."""
         windows = self._corpus.windows(self.plan.sequence)
         whole = [window for window in windows if len(window[0]) == self.plan.sequence]
-        part = max(1, self.plan.batch // self.plan.accumulate)
-        groups = [whole[i : i + part] for i in range(0, len(whole), part)]
+        groups = [whole[i : i + self._part] for i in range(0, len(whole), self._part)]
         groups += [[window] for window in windows[len(whole) :]]
         return [
             (torch.stack([i for i, _ in group]), torch.stack([t for _, t in group]))

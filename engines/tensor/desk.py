@@ -101,6 +101,10 @@ class Desk:
             runs += [one for one in self._boarding.values() if not one.dropped]
         return runs
 
+    def everyone(self) -> list[Run]:
+        """All runs but those that wait for the porter."""
+        return list(self._runs.values())
+
     def kv_tokens(self) -> tuple[int, int] | None:
         """Total and free; None while no model runs."""
         if not self._batches:

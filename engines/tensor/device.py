@@ -36,6 +36,11 @@ class Device:
         """Training keeps float32 weights and computes in this."""
         return None if self.main.type == "cpu" or self.dtype == torch.float32 else self.dtype
 
+    @property
+    def part_flop(self) -> float:
+        """Floating-point operations that take about a quarter of a second."""
+        return 1.2e10 * torch.get_num_threads() if self.main.type == "cpu" else 1e13
+
     def wait(self) -> None:
         """Until what was queued on the device has happened; a time taken before tells nothing."""
         if self.main.type != "cpu":

@@ -37,6 +37,8 @@ from tensor_llm.store import ModelStore
 
 STILL_THERE_S = 0.5
 """How often runs that wait inside the engine are said to move."""
+PULSE_S = 1.0
+"""How often all runs are said to move while one part of a training step takes that long."""
 TICK_S = 0.02
 """How often work beside the loop is looked after while there is nothing to compute."""
 
@@ -73,6 +75,7 @@ class Loop:
             outbox=outbox,
             rates=rates,
             clock=clock,
+            pulse=self._pulse,
         )
         self._still_there_at_s = self._learn_at_s = clock()
 
@@ -162,6 +165,16 @@ class Loop:
         self._still_there_at_s = now_s
         for run in [*self._desk.waiting(), *self._school.waiting()]:
             self._outbox.moved(run)
+
+    def _pulse(self) -> None:
+        """From within a long part of a training step: it moves, and the others behind it too."""
+        now_s = self._clock()
+        if now_s - self._still_there_at_s < PULSE_S:
+            return
+        self._still_there_at_s = now_s
+        for run in [*self._desk.everyone(), *self._school.everyone()]:
+            self._outbox.moved(run)
+        self._outbox.flush(self._library.loaded, 0, self._desk.kv_tokens())
 
     def _tell(self, decoded: int) -> None:
         self._outbox.flush(self._library.loaded, decoded, self._desk.kv_tokens())

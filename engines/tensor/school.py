@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from torch import Tensor, nn
+
 from engines.protocol import Dropped, Start
 from engines.tensor.device import Device
 from engines.tensor.lesson import Classroom, Lesson
@@ -55,10 +57,12 @@ class School:
         outbox: Outbox,
         rates: RateBook,
         clock: Callable[[], float],
+        pulse: Callable[[], None],
     ) -> None:
+        """`pulse` is called often during work that takes long without a break."""
         self._store, self._text_dir = store, text_dir
         self._device, self._library = device, library
-        self._outbox, self._clock = outbox, clock
+        self._outbox, self._clock, self._pulse = outbox, clock, pulse
         self._porter = Porter("lessons", clock, patience_s=OPENING_PATIENCE_S)
         self._room = Classroom(
             porter=self._porter,
@@ -120,6 +124,9 @@ class School:
         lessons = list(self._lessons)
         return list(lessons) if self._porter.moving else list(lessons[1:])
 
+    def everyone(self) -> list[Run]:
+        return list(self._lessons)
+
     def forget_ended(self) -> None:
         self._lessons = deque(one for one in self._lessons if one.id not in self._outbox.ended)
 
@@ -143,7 +150,7 @@ class School:
         self._make_room(job, revision, progress)
         if revision is None and start.attempt > 1:
             revision = _unreported(self._store, job, start.seed)
-        return TrainRun.open(
+        run = TrainRun.open(
             self._store,
             job,
             documents,
@@ -151,7 +158,17 @@ class School:
             revision=revision,
             device=self._device.main,
             autocast=self._device.autocast,
+            part_flop=self._device.part_flop,
         )
+        for layer in run.trainer.model.layers:
+            layer.register_forward_hook(self._beat)
+        return run
+
+    def _beat(self, _: nn.Module, __: object, x_BTE: Tensor) -> None:
+        """After each layer, forwards and backwards."""
+        self._pulse()
+        if x_BTE.requires_grad:
+            x_BTE.register_hook(lambda _: self._pulse())  # type: ignore[no-untyped-call]
 
     def _make_room(self, job: Train, revision: str | None, progress: Progress) -> None:
         known = revision or self._store.current(job.model)

@@ -85,6 +85,25 @@ def test_accumulated_parts_equal_one_batch(accumulate):
         assert parts.step() == pytest.approx(whole.step(), rel=1e-4)
 
 
+def test_a_part_is_bounded_and_the_loss_stays_the_same():
+    whole = make_trainer()
+    model = new_decoder(make_config(vocabulary=300), seed=1)
+    bounded = Trainer(model, make_corpus(), PLAN, part_tokens=3 * PLAN.sequence)
+    bounded.step()
+    # four sequences of which three may be computed at once: two parts of two
+    assert len(list(bounded.step_parts())) == 2
+    whole.step()
+    whole.step()
+    assert bounded.step() == pytest.approx(whole.step(), rel=1e-4)
+
+
+def test_a_sequence_is_never_cut_however_small_a_part():
+    model = new_decoder(make_config(vocabulary=300), seed=1)
+    tiny = Trainer(model, make_corpus(), PLAN, part_tokens=1)
+    tiny.step()
+    assert len(list(tiny.step_parts())) == PLAN.batch
+
+
 def test_gradients_are_clipped():
     # so short that AdamW's epsilon swallows them
     trainer = make_trainer(clip_norm=1e-12, weight_decay=0.0)

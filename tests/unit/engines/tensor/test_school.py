@@ -35,7 +35,8 @@ class Room:
 
 class World:
     def __init__(self, folder):
-        self.events, self.clock, self.room = [], Clock(), Room()
+        self.events, self.pulses = [], []
+        self.clock, self.room = Clock(), Room()
         self.outbox = Outbox(self.events.append)
         self.school = School(
             ModelStore(folder),
@@ -45,6 +46,7 @@ class World:
             outbox=self.outbox,
             rates=RateBook(self.clock),
             clock=self.clock,
+            pulse=lambda: self.pulses.append(torch._C._current_graph_task_id()),
         )
 
     def begin(self, run, checkpoint=None, **more):
@@ -107,6 +109,14 @@ def test_what_is_kept_for_the_next_slice_is_forgotten_in_time(world):
     world.begin("b", checkpoint=end.checkpoint, slice_s=0.1)
     assert isinstance(world.end("b"), Done)
     assert world.steps("b")[0] == end.checkpoint.step + 1
+
+
+def test_a_step_shows_signs_of_life_after_every_layer_both_ways(world):
+    world.begin("a", shape=ModelShape(**{**SHAPE.model_dump(), "layers": 3}), steps=2)
+    world.end("a")
+    outside = -1
+    assert world.pulses.count(outside) >= 2 * 3
+    assert len(world.pulses) - world.pulses.count(outside) == 2 * 3
 
 
 def test_training_asks_for_the_memory_it_takes(world):
