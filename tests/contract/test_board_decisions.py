@@ -1,12 +1,12 @@
-"""The pump's side of the board: its role, held sets, room, leases, notes, the reaper, links."""
+"""The pump's side of the board: its role, held sets, notes, the reaper."""
 
 import threading
 
 import pytest
 
 from noidle.results import JobError, JobState
-from noidle.snapshot import PoolState, Pressure
-from routing.board import Checkpoint, Envelope, PoolLoad, PumpRole, Refusal, StepReport
+from noidle.snapshot import Pressure
+from routing.board import Checkpoint, PumpRole, Refusal, StepReport
 from tests.contract.board_world import (
     ECHO,
     POOL,
@@ -92,124 +92,6 @@ def test_however_many_sets_a_class_has_each_is_shown_in_turn(cluster: Cluster) -
     assert seen == {*ids, "last"}
 
 
-def test_a_lease_is_granted_once_and_pushes_its_message(cluster: Cluster) -> None:
-    cluster.accept(generate("a"))
-    assert cluster.board.lease(cluster.role, [lease_of("a", "one"), lease_of("a", "two")]) == [
-        True,
-        False,
-    ]
-    assert cluster.world.pop("cpu") == "message of one"
-    assert cluster.world.pop("cpu") is None
-    assert cluster.state("a") is JobState.LEASED
-    assert cluster.held() == []
-    assert [kept.action for kept in cluster.board.decisions("a")] == ["lease"]
-
-
-def test_the_same_lease_again_is_granted_again_without_a_second_message(cluster: Cluster) -> None:
-    """An answer that was lost on the way is asked for again."""
-    cluster.accept(generate("a"))
-    assert cluster.lease("a", "one") is True
-    assert cluster.lease("a", "one") is True
-    assert cluster.world.pop("cpu") == "message of one"
-    assert cluster.world.pop("cpu") is None
-
-
-def test_slots_are_never_exceeded_within_one_batch(cluster: Cluster) -> None:
-    jobs = [f"job-{number}" for number in range(6)]
-    cluster.accept(*map(generate, jobs))
-    granted = cluster.board.lease(cluster.role, [lease_of(job, job) for job in jobs])
-    assert granted == [True] * 4 + [False] * 2
-    assert cluster.board.loads()[POOL].in_flight == 4
-    cluster.board.claim("job-0", "job-0", POOL, 1)
-    assert cluster.lease("job-4") is False
-    cluster.finish("job-0", "job-0")
-    assert cluster.lease("job-4") is True
-
-
-def test_kv_tokens_and_memory_are_never_promised_twice(cluster: Cluster) -> None:
-    cluster.accept(*map(generate, "abcd"))
-    kv = {"kv_tokens": 60, "kv_tokens_total": 100}
-    assert cluster.lease("a", **kv) is True
-    assert cluster.lease("b", **kv) is False
-    assert cluster.lease("b", **{**kv, "kv_tokens": 40}) is True
-    memory = {"memory_bytes": 3 << 30, "memory_free_bytes": 5 << 30}
-    assert cluster.lease("c", **memory) is True
-    assert cluster.lease("d", **memory) is False
-    load = PoolLoad(in_flight=3, kv_tokens=100, memory_bytes=3 << 30)
-    assert cluster.board.loads() == {POOL: load}
-
-
-def test_one_batch_counts_what_it_granted_itself(cluster: Cluster) -> None:
-    cluster.accept(*map(generate, "abcd"))
-    needs = {"kv_tokens": 60, "kv_tokens_total": 100}
-    assert cluster.board.lease(
-        cluster.role, [lease_of("a", "1", **needs), lease_of("b", "2", **needs)]
-    ) == [True, False]
-    needs = {"memory_bytes": 3, "memory_free_bytes": 5}
-    assert cluster.board.lease(
-        cluster.role, [lease_of("c", "3", **needs), lease_of("d", "4", **needs)]
-    ) == [True, False]
-    cluster.board.publish(snapshot("gpu@there"))
-    assert cluster.board.lease(
-        cluster.role,
-        [
-            lease_of("b", "5", pool="gpu@there", alone=True),
-            lease_of("d", "6", pool="gpu@there"),
-        ],
-    ) == [True, False]
-
-
-def test_memory_that_shows_in_the_snapshot_is_not_counted_again(cluster: Cluster) -> None:
-    cluster.accept(generate("a"), generate("b"))
-    memory = {"memory_bytes": 3 << 30, "memory_free_bytes": 5 << 30}
-    cluster.start("a", **memory)
-    assert cluster.lease("b", **memory) is False
-    cluster.world.pass_time(11)
-    cluster.refresh()
-    assert cluster.lease("b", **memory) is True
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        {"state": PoolState.DRAINING},
-        {"state": PoolState.STARTING},
-        {"state": PoolState.FAILED},
-        {"pressure": Pressure.HARD},
-    ],
-)
-def test_a_pool_that_takes_nothing_gets_no_lease(cluster: Cluster, now: dict[str, object]) -> None:
-    cluster.accept(generate("a"))
-    cluster.board.publish(snapshot(**now))
-    assert cluster.lease("a") is False
-    cluster.board.publish(snapshot(pressure=Pressure.SOFT))
-    assert cluster.lease("a") is True
-
-
-def test_a_pool_without_a_fresh_snapshot_counts_as_full(cluster: Cluster) -> None:
-    cluster.accept(generate("a"))
-    assert cluster.lease("a", pool="gpu@nowhere") is False
-    cluster.world.pass_time(350)
-    cluster.role = cluster.take_role()
-    assert cluster.board.pools() == []
-    assert cluster.lease("a") is False
-
-
-def test_a_pool_that_left_is_forgotten(cluster: Cluster) -> None:
-    cluster.board.publish(snapshot("gpu@there"))
-    assert [one.pool for one in cluster.board.pools()] == [POOL, "gpu@there"]
-    cluster.board.leave(POOL)
-    assert [one.pool for one in cluster.board.pools()] == ["gpu@there"]
-
-
-def test_a_snapshot_says_when_it_was_published(cluster: Cluster) -> None:
-    before = cluster.board.now_ms()
-    cluster.board.publish(snapshot(models=("x",)))
-    (shown,) = cluster.board.pools()
-    assert before <= shown.published_ms <= cluster.board.now_ms()
-    assert shown.models == ("x",)
-
-
 def test_decisions_are_kept_newest_first_and_sixteen_of_them(cluster: Cluster) -> None:
     cluster.accept(generate("a"))
     for number in range(20):
@@ -280,15 +162,6 @@ def test_after_a_gap_or_a_backward_clock_every_lease_is_extended_once(
     assert set(cluster.lose()) == {"a", "b"}
 
 
-def test_the_first_pass_of_all_takes_nothing_away(cluster: Cluster) -> None:
-    cluster.accept(generate("a"))
-    cluster.start("a")
-    cluster.world.pass_time(10_000)
-    cluster.role = cluster.take_role()
-    assert cluster.board.reap(cluster.role) == []
-    assert cluster.state("a") is JobState.RUNNING
-
-
 def test_a_held_job_that_cannot_be_placed_fails_with_its_reason(cluster: Cluster) -> None:
     cluster.accept(generate("a"), generate("b"))
     error = JobError(code="unplaceable", message="no pool has the memory", allowed="less")
@@ -341,54 +214,6 @@ def test_a_waiting_pump_is_woken_at_once(cluster: Cluster) -> None:
     assert found == [True]
 
 
-LINKED = Envelope(link=[{"task": "next"}], group="g", root_id="r", delivery="d")
-
-
-def test_links_of_an_ended_job_are_given_out_until_they_are_sent(cluster: Cluster) -> None:
-    board = cluster.board
-    board.accept(generate("a"), LINKED)
-    cluster.accept(generate("b"))
-    assert board.take_after() is None
-    cluster.start("a")
-    cluster.start("b")
-    cluster.finish("a", text="answer")
-    cluster.finish("b")
-    taken = board.take_after()
-    assert taken is not None
-    assert (taken[0].id, taken[0].text, taken[1]) == ("a", "answer", LINKED)
-    assert board.take_after() is None
-    cluster.world.pass_time(11)
-    assert board.take_after() == taken
-    board.sent("a")
-    cluster.world.pass_time(11)
-    assert board.take_after() is None
-
-
-def test_links_of_a_refused_job_are_sent_too(cluster: Cluster) -> None:
-    error = JobError(code="invalid", message="no")
-    cluster.board.refuse("a", None, error, Envelope(link_error=[{"task": "oh"}]))
-    taken = cluster.board.take_after()
-    assert taken is not None
-    assert taken[0].error == error
-
-
-def test_links_outlive_a_result_that_is_not_kept_long(cluster: Cluster) -> None:
-    cluster.board.accept(generate("a", keep_s=1), LINKED)
-    cluster.board.cancel("a")
-    cluster.world.pass_time(100)
-    assert cluster.board.take_after() is not None
-    cluster.board.sent("a")
-    cluster.world.pass_time(2)
-    assert cluster.board.status("a") is None
-
-
-def test_a_job_sent_again_before_its_links_were_is_not_taken_for_ended(cluster: Cluster) -> None:
-    cluster.board.accept(generate("a"), LINKED)
-    cluster.board.cancel("a")
-    assert cluster.board.accept(generate("a"), Envelope(link=[{"task": "new"}]))
-    assert cluster.board.take_after() is None
-
-
 def test_a_training_slice_is_held_where_its_checkpoint_can_be_read(cluster: Cluster) -> None:
     cluster.accept(train("t"))
     cluster.start("t")
@@ -400,12 +225,3 @@ def test_a_training_slice_is_held_where_its_checkpoint_can_be_read(cluster: Clus
 
 def test_a_memory_guard_that_sees_room_says_nothing(world: World) -> None:
     assert world.board().guard_memory() is None
-
-
-def test_links_are_sent_once_though_the_id_ended_twice(cluster: Cluster) -> None:
-    for _ in range(2):
-        cluster.board.accept(generate("a"), Envelope(link=[{"task": "next"}]))
-        cluster.board.cancel("a")
-    assert cluster.board.take_after() is not None
-    cluster.board.sent("a")
-    assert cluster.board.take_after() is None
