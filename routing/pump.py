@@ -15,12 +15,13 @@ from typing import Protocol
 from noidle.errors import ClusterUnavailable
 from noidle.results import JobError, JobResult
 from routing.board import Board, Envelope, Lease, PumpRole
+from routing.bounds import HEADS_A_CLASS
 from routing.explanation import decision_of, reason_of
 from routing.message import lease_message
 from routing.notes import Notes
 from routing.patience import Patience
 from routing.picture import SNAPSHOTS_S, Picture
-from routing.placement import Placement
+from routing.placement import Action, Cause, Placement
 from routing.policy import decide
 from routing.rhythm import Timer, Trouble
 
@@ -30,6 +31,9 @@ HEADS = 32
 FEWEST_HEADS = 16
 """With fewer in sight, nothing is hidden: a class with so many sets that each shows less than all
 its heads shows more of them together."""
+DEEP_S = 0.5
+"""While every job in sight waits for a faster pool than one that is free, so often a look goes
+deeper: jobs behind those in sight may end sooner in the slow pool than at the end of the row."""
 IDLE_S = 0.5
 """A look is taken so often whatever happens: a wake-up may be lost."""
 STANDBY_S = 0.5
@@ -100,6 +104,9 @@ class Pump:
         self._role: PumpRole | None = None
         # jobs were held at the last look: fresh snapshots may free them
         self._waiting = False
+        # something free was good enough for none of the jobs in sight, and there may be more
+        self._spurned = False
+        self._deep = Timer(clock, DEEP_S)
         self._renew = Timer(clock, RENEW_S)
         self._tidy = Timer(clock, TIDY_S)
         self._memory = Timer(clock, MEMORY_S)
@@ -193,7 +200,8 @@ class Pump:
     def _decide(self, role: PumpRole) -> bool:
         """One look at all held jobs; says whether there may be more behind the heads."""
         # 1. what waits, and where it could go
-        held, loads = self._board.waiting(HEADS)
+        deep = self._spurned and self._deep.due()
+        held, loads = self._board.waiting(HEADS_A_CLASS if deep else HEADS)
         self._waiting = bool(held)
         if not held:
             self._picture.glance()
@@ -204,6 +212,7 @@ class Pump:
         # 2. who goes where
         placements = decide(held, cluster, now_ms)
         leased = self._lease(role, [one for one in placements if one.grant], now_ms)
+        self._spurned = len(held) >= HEADS and any(map(_spurns, placements))
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
         self._fail(hopeless[:FAILED_A_LOOK])
@@ -260,3 +269,10 @@ class Pump:
             error = JobError(code="unplaceable", message=reason_of(placement))
             if self._board.fail(placement.job.id, error):
                 self.counters.failed += 1
+
+
+def _spurns(placement: Placement) -> bool:
+    """The job waits although it could start somewhere at once."""
+    if placement.action is not Action.WAIT:
+        return False
+    return any(cause is Cause.FREE for _, _, cause, _ in placement.forecasts)

@@ -1,5 +1,5 @@
 """What Redis keeps of jobs that have ended: proof that each ended once, with what it should say,
-and that nothing of it is left anywhere. Reads the keys themselves, past the code that wrote them."""
+and that nothing of it is left. Reads the keys themselves, past the code that wrote them."""
 
 import json
 from collections import Counter

@@ -19,7 +19,7 @@ from noidle.handle import Job
 from noidle.results import JobState
 from noidle.snapshot import PoolState, Pressure
 from tests.acceptance.described import program
-from tests.acceptance.fleet import Fleet, generate, state
+from tests.acceptance.fleet import Fleet, state
 from tests.integration.ops.commands import wait_for
 from tests.integration.workers.processes import ROOT, WorkerProcess
 from tests.valkey_process import ValkeyProcess

@@ -12,8 +12,9 @@ from noidle.jobs import EngineName, JobClass, parse_job
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo, PoolState, Pressure
 from routing.board import Claim, Envelope, HeldJob
+from routing.bounds import HEADS_A_CLASS
 from routing.memory_board import MemoryBoard
-from routing.pump import LINKS_A_LOOK, Pump
+from routing.pump import DEEP_S, HEADS, LINKS_A_LOOK, Pump
 from tests.unit.routing.builders import make_pool
 
 
@@ -91,6 +92,37 @@ def test_a_held_job_is_leased_and_its_message_lies_in_the_engines_queue(cluster:
     assert cluster.state("job-1") is JobState.LEASED
     assert cluster.finish("cpu") == "job-1"
     assert cluster.pump.counters.leased == 1
+
+
+def test_a_slow_pool_serves_the_far_end_of_a_long_row(cluster: Cluster) -> None:
+    """It stayed idle behind thousands of jobs, since none of the first ones wanted it."""
+    # a job takes 1 s there and 50 s here: the first fifty do better to wait
+    cluster.publish("cuda@a")
+    cluster.publish("cpu@a", tokens_per_s=0.2)
+    for number in range(HEADS_A_CLASS):
+        cluster.accept(f"job-{number}")
+    for _ in range(4):
+        cluster.pump.look()
+        cluster.later(DEEP_S, tokens_per_s=0.2)
+        cluster.publish("cuda@a")
+    assert {pool: load.in_flight for pool, load in cluster.board.loads().items()} == {
+        "cuda@a": 1,
+        "cpu@a": 1,
+    }
+    claim, _ = cluster.claim("cpu")
+    assert int(claim.job.id.removeprefix("job-")) >= HEADS
+
+
+def test_a_slow_pool_stays_free_where_waiting_for_the_fast_one_is_better(cluster: Cluster) -> None:
+    cluster.publish("cuda@a")
+    cluster.publish("cpu@a", tokens_per_s=0.2)
+    for number in range(HEADS):
+        cluster.accept(f"job-{number}")
+    for _ in range(4):
+        cluster.pump.look()
+        cluster.later(DEEP_S, tokens_per_s=0.2)
+        cluster.publish("cuda@a")
+    assert set(cluster.board.loads()) == {"cuda@a"}
 
 
 def test_the_decision_is_kept_in_words(cluster: Cluster) -> None:
