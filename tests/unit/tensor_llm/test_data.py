@@ -79,7 +79,18 @@ def test_the_shortest_text_that_passes_can_be_drawn_from():
     corpus = make_corpus()
     short = Corpus(train_N=corpus.train_N[:17], held_N=corpus.held_N[:2], vocabulary=300)
     short.check(16)
-    assert short.batch(seed=0, step=0, batch=3, sequence=16)[0].shape == (3, 16)
+    input_BT, _ = short.batch(seed=0, step=0, batch=64, sequence=16)
+    assert input_BT.shape == (64, 16)
+
+
+def test_batches_reach_from_the_first_token_to_the_last():
+    corpus = Corpus(
+        train_N=torch.arange(20, dtype=torch.int32),
+        held_N=torch.zeros(2, dtype=torch.int32),
+        vocabulary=20,
+    )
+    input_BT, target_BT = corpus.batch(seed=0, step=0, batch=64, sequence=16)
+    assert (int(input_BT.min()), int(target_BT.max())) == (0, 19)
 
 
 @pytest.mark.parametrize(("train", "held"), [(16, 9), (17, 1)])
