@@ -197,7 +197,8 @@ def _quantize_part(part_NK: Tensor, format_: WeightFormat, group: int) -> tuple[
 
 def _best_scale(weight_XK: Tensor, scale_X1: Tensor, format_: WeightFormat) -> Tensor:
     """Of some scales around the plain one that with the least squared error."""
-    best_X1 = torch.zeros_like(scale_X1)
+    # stays where every error is beyond what floats can tell
+    best_X1 = _storable(scale_X1)
     least_X1 = torch.full_like(scale_X1, torch.inf)
     for share in _INT4_SHARES:
         tried_X1 = _storable(scale_X1 / share)

@@ -6,7 +6,6 @@ Owns where it lies and when it must be built anew. Knows nothing of what is in i
 It holds every instruction set level and picks one at run time; so only the sources, torch, the
 processor's architecture and the platform decide whether a built one still fits."""
 
-import functools
 import hashlib
 import os
 import platform
@@ -19,7 +18,7 @@ import torch
 
 SOURCES = Path(__file__).parent / "native"
 # a flag that the compiler lacks must not cost the kernels, so none beyond what every one has
-_FLAGS = ["-O3", "-std=c++17", "-fopenmp", "-fno-math-errno", "-w"]
+_FLAGS = ["-O2", "-std=c++17", "-fopenmp", "-fno-math-errno", "-w"]
 
 
 class BuildFault(Exception):
@@ -77,7 +76,7 @@ def _check_tools() -> None:
 
 def _compile(folder: Path) -> Path:
     # slow to import, and needed only the first time
-    from torch.utils import cpp_extension  # noqa: PLC0415
+    from torch.utils import cpp_extension
 
     sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
     try:
@@ -95,9 +94,3 @@ def _compile(folder: Path) -> Path:
     if built is None:
         raise BuildFault("the compiler left no library")
     return built
-
-
-@functools.cache
-def processor() -> str:
-    """The processor's model, for logs."""
-    return platform.processor() or platform.machine()

@@ -32,6 +32,8 @@ class Kernels:
         self.library = library
         self.level = level
         self.name: str = library.noidle_level_name(level).decode()
+        # products of many rows are at home here, too
+        self.has_tiles = self.name == "amx"
 
     def linear(self, x_MK: Tensor, weight: AnyWeight, bias_N: Tensor | None = None) -> Tensor:
         """x weight^T + bias in float32 (M, N), for any number of rows; activations count in
@@ -82,9 +84,7 @@ def structure_of(weight: AnyWeight, bias_N: Tensor | None = None) -> structures.
     bias = 0 if bias_N is None else bias_N.data_ptr()
     if isinstance(weight, Tensor):
         _check_memory("weight_NK", weight, torch.bfloat16)
-        return structures.Weight(
-            weight.data_ptr(), 0, bias, rows, columns, structures.BF16, 0
-        )
+        return structures.Weight(weight.data_ptr(), 0, bias, rows, columns, structures.BF16, 0)
     _check_memory("codes", weight.codes, torch.uint8)
     _check_memory("scales", weight.scales, torch.bfloat16)
     kind = _KINDS[weight.format]

@@ -20,7 +20,7 @@ static void product_rows(const Product& p, int64_t block, const Operand& x, int6
     int64_t count = std::min<int64_t>(rows - m, Lanes::kRows);
     if (count == 1) product_block<1, kind>(p, block, x, m, count);
     else if (count == 2) product_block<2, kind>(p, block, x, m, count);
-    else if (count <= 4) product_block<4, kind>(p, block, x, m, count);
+    else if (count <= 4) product_block<std::min(4, Lanes::kRows), kind>(p, block, x, m, count);
     else product_block<Lanes::kRows, kind>(p, block, x, m, count);
   }
 }
@@ -41,16 +41,17 @@ static void product_chunk(const Product& p, int64_t first, int64_t last, const O
   }
 }
 
-// Blocks a thread takes at a time.
+// Blocks a thread takes at a time; even, for tiles take them in pairs.
 static int64_t chunk_blocks(const Weight& w, int64_t rows, int threads) {
-  if (!kTiles || rows <= kFewRows) return std::max<int64_t>(1, kChunkBytes / block_bytes(w));
+  int64_t fitting = kChunkBytes / block_bytes(w);
 #ifdef NOIDLE_AMX
-  int64_t fitting = kChunkPanelBytes / (32 * round_up(w.columns, 256));
-  int64_t fair = block_count(w) / (4 * threads);
-  return std::max<int64_t>(2, std::min(fitting, fair) / 2 * 2);
+  if (rows > kFewRows) {
+    int64_t fair = block_count(w) / (4 * threads);
+    fitting = std::min(kChunkPanelBytes / (32 * round_up(w.columns, 256)), fair);
+  }
 #endif
-  (void)threads;
-  return 1;
+  (void)rows, (void)threads;
+  return std::max<int64_t>(2, fitting / 2 * 2);
 }
 
 // One phase: several products of the same operand, of weights of one kind and group.

@@ -7,7 +7,7 @@ struct Lanes {
   struct Bytes { uint8_t v[64]; };
 
   static constexpr int kOffset8 = 128;
-  static constexpr int kRows = 4;
+  static constexpr int kRows = 2;
 
   INLINE F zero() { return set1(0); }
   INLINE F set1(float x) { return map(F{}, F{}, [x](float, float) { return x; }); }

@@ -1,0 +1,94 @@
+"""The decode step in plain torch: what the C++ step must equal, and what serves where there is
+none.
+
+Letters: M rows (tokens), E residual width, H query heads, K key/value heads, G = H / K, D head
+size, X blocks of a sequence, C tokens of a block, S positions, V vocabulary, W wanted rows."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.quantization import PackedWeight
+
+
+def step(
+    plan: DecoderPlan,
+    x_ME: Tensor,
+    position_M: Tensor,
+    table_MX: Tensor,
+    blocks: KVBlocks,
+    wanted_W: Tensor,
+) -> Tensor:
+    """Logits (W, V) in float32; writes the rows' keys and values."""
+    x_ME = x_ME.float()
+    angle_M1D = (position_M.float()[:, None] * plan.frequency_D.float()).unsqueeze(1)
+    cos_M1D, sin_M1D = (part * plan.rotary_scale for part in (angle_M1D.cos(), angle_M1D.sin()))
+    for index, layer in enumerate(plan.layers):
+        normed_ME = _norm(x_ME, layer.attention_norm_E, plan)
+        q_MHD = _heads(normed_ME, layer.query, layer.query_norm_D, plan)
+        k_MKD = _heads(normed_ME, layer.key, layer.key_norm_D, plan)
+        v_MKD = _apply(normed_ME, layer.value).view(k_MKD.shape)
+        q_MHD, k_MKD = (_turn(part, cos_M1D, sin_M1D) for part in (q_MHD, k_MKD))
+        keys, values = blocks.keys[index], blocks.values[index]
+        _store(keys, k_MKD, position_M, table_MX)
+        _store(values, v_MKD, position_M, table_MX)
+        out_MHD = _attend(q_MHD, keys, values, position_M, table_MX, plan.window)
+        x_ME = x_ME + _apply(out_MHD.flatten(1), layer.output)
+        x_ME = x_ME + _mlp(_norm(x_ME, layer.mlp_norm_E, plan), layer)
+    return _apply(_norm(x_ME[wanted_W], plan.norm_E, plan), plan.head)
+
+
+def _apply(x_ME: Tensor, projection: Projection) -> Tensor:
+    weight = projection.weight
+    dense = weight.dequantize() if isinstance(weight, PackedWeight) else weight.float()
+    bias_N = projection.bias_N
+    return F.linear(x_ME, dense, None if bias_N is None else bias_N.float())
+
+
+def _norm(x: Tensor, weight: Tensor, plan: DecoderPlan) -> Tensor:
+    return F.rms_norm(x, (x.shape[-1],), weight.float(), plan.norm_epsilon)
+
+
+def _heads(
+    normed_ME: Tensor, projection: Projection, norm_D: Tensor | None, plan: DecoderPlan
+) -> Tensor:
+    x_MHD = _apply(normed_ME, projection).view(len(normed_ME), -1, plan.head_size)
+    return x_MHD if norm_D is None else _norm(x_MHD, norm_D, plan)
+
+
+def _turn(x_MHD: Tensor, cos_M1D: Tensor, sin_M1D: Tensor) -> Tensor:
+    a_MHD, b_MHD = x_MHD.chunk(2, dim=-1)
+    return torch.cat((a_MHD * cos_M1D - b_MHD * sin_M1D, b_MHD * cos_M1D + a_MHD * sin_M1D), dim=-1)
+
+
+def _store(to_PCKD: Tensor, x_MKD: Tensor, position_M: Tensor, table_MX: Tensor) -> None:
+    tokens = to_PCKD.shape[1]
+    block_M = table_MX.gather(1, (position_M // tokens)[:, None])[:, 0]
+    to_PCKD[block_M, position_M % tokens] = x_MKD.to(to_PCKD.dtype)
+
+
+def _attend(
+    q_MHD: Tensor,
+    keys_PCKD: Tensor,
+    values_PCKD: Tensor,
+    position_M: Tensor,
+    table_MX: Tensor,
+    window: int | None,
+) -> Tensor:
+    k_MSKD = keys_PCKD[table_MX].flatten(1, 2).float()
+    v_MSKD = values_PCKD[table_MX].flatten(1, 2).float()
+    M, H, D = q_MHD.shape
+    q_MKGD = q_MHD.view(M, k_MSKD.shape[2], -1, D)
+    score_MKGS = torch.einsum("mkgd,mskd->mkgs", q_MKGD, k_MSKD) / D**0.5
+    at_S = torch.arange(k_MSKD.shape[1])
+    seen_MS = at_S <= position_M[:, None]
+    if window is not None:
+        seen_MS &= at_S > position_M[:, None] - window
+    weight_MKGS = score_MKGS.masked_fill(~seen_MS[:, None, None], -torch.inf).softmax(-1)
+    return torch.einsum("mkgs,mskd->mkgd", weight_MKGS, v_MSKD).reshape(M, H, D)
+
+
+def _mlp(normed_ME: Tensor, layer: LayerPlan) -> Tensor:
+    inner_MF = F.silu(_apply(normed_ME, layer.gate)) * _apply(normed_ME, layer.up)
+    return _apply(inner_MF, layer.down)

@@ -1,0 +1,292 @@
+"""C++ kernels against plain torch, at every level this processor can run.
+
+Tolerances: products of bfloat16 weights round activations to bfloat16 (relative error 0.4 %);
+those of packed weights to 8 bits a group (1.2 %). Errors are root mean square over the result."""
+
+import shutil
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tensor_llm.kernels import builder
+from tensor_llm.kernels.library import Kernels, all_kernels
+from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, linear, pack_linears
+from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.kernels.step import DecodeStep
+from tensor_llm.quantization import PackedWeight, WeightFormat, quantize
+
+TOLERANCE = {"bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
+KINDS = list(TOLERANCE)
+# smaller than a tile, no multiple of anything, several chunks
+SIZES = [(1, 1), (16, 32), (37, 100), (130, 257), (320, 512)]
+ROWS = [1, 2, 3, 5, 8, 9, 16, 17, 33, 50]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_time() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def levels() -> list[Kernels]:
+    if shutil.which("c++") is None or shutil.which("ninja") is None:
+        pytest.skip("no C++ compiler and ninja on the path: the kernels cannot be built")
+    return all_kernels()
+
+
+def make_weight(kind: str, rows: int, columns: int, seed: int = 0) -> Tensor | PackedWeight:
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(rows, columns, generator=generator) / columns**0.5
+    return weight.bfloat16() if kind == "bfloat16" else quantize(weight, WeightFormat(kind))
+
+
+def dense(weight: Tensor | PackedWeight) -> Tensor:
+    return weight.float() if isinstance(weight, Tensor) else weight.dequantize()
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_products_equal_torch_at_every_level(levels, kind, size):
+    weight = make_weight(kind, *size)
+    bias = torch.randn(size[0])
+    for rows in ROWS:
+        x = torch.randn(rows, size[1])
+        wanted = x @ dense(weight).T + bias
+        for kernels in levels:
+            found = kernels.linear(x, weight, bias)
+            assert error(found, wanted) < TOLERANCE[kind], (kernels.name, rows)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_group_of_large_activations_does_not_blur_the_others(levels, kind):
+    """Why activations have a scale a group, not one a row."""
+    weight = make_weight(kind, 32, 256)
+    x = torch.randn(1, 256)
+    x[:, :64] *= 1000
+    part = x.clone()
+    part[:, :64] = 0
+    for kernels in levels:
+        rest = kernels.linear(x, weight) - kernels.linear(x - part, weight)
+        assert error(rest, part @ dense(weight).T) < 0.05, kernels.name
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_unpacking_equals_torch_at_every_level(levels, kind):
+    weight = make_weight(kind, 37, 100)
+    for kernels in levels:
+        assert error(kernels.dequantize(weight).float(), weight.dequantize()) < 0.003
+
+
+def test_zeros_and_huge_activations_stay_finite(levels):
+    weight = make_weight("int8", 32, 64)
+    for kernels in levels:
+        assert not kernels.linear(torch.zeros(2, 64), weight).any()
+        assert kernels.linear(torch.full((2, 64), 1e30), weight).isfinite().all()
+        assert kernels.linear(torch.full((2, 64), 1e-42), weight).isfinite().all()
+
+
+def make_plan(
+    kind: str, *, heads: int, kv_heads: int, head_size: int = 16, extras: bool = False
+) -> DecoderPlan:
+    hidden, mlp, vocabulary, seed = 64, 96, 75, iter(range(1000))
+
+    def project(rows: int, columns: int, biased: bool = False) -> Projection:
+        bias = torch.randn(rows) if biased else None
+        return Projection(weight=make_weight(kind, rows, columns, next(seed)), bias_N=bias)
+
+    def norm(size: int) -> Tensor:
+        return 1 + 0.1 * torch.randn(size)
+
+    def layer() -> LayerPlan:
+        query_width, kv_width = heads * head_size, kv_heads * head_size
+        return LayerPlan(
+            attention_norm_E=norm(hidden),
+            mlp_norm_E=norm(hidden),
+            query=project(query_width, hidden, extras),
+            key=project(kv_width, hidden, extras),
+            value=project(kv_width, hidden, extras),
+            output=project(hidden, query_width),
+            gate=project(mlp, hidden),
+            up=project(mlp, hidden),
+            down=project(hidden, mlp),
+            query_norm_D=norm(head_size) if extras else None,
+            key_norm_D=norm(head_size) if extras else None,
+        )
+
+    return DecoderPlan(
+        layers=(layer(), layer()),
+        norm_E=norm(hidden),
+        head=project(vocabulary, hidden),
+        frequency_D=10_000.0 ** (-torch.arange(0, head_size, 2).float() / head_size),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        norm_epsilon=1e-5,
+        rotary_scale=1.1 if extras else 1.0,
+        window=7 if extras else None,
+    )
+
+
+def make_blocks(plan: DecoderPlan, blocks: int, tokens: int, dtype: torch.dtype) -> KVBlocks:
+    shape = (blocks, tokens, plan.kv_heads, plan.head_size)
+    keys, values = (tuple(torch.zeros(shape, dtype=dtype) for _ in plan.layers) for _ in range(2))
+    return KVBlocks(keys=keys, values=values)
+
+
+def run(step: DecodeStep, x_TME: Tensor, tables: Tensor, starts: Tensor) -> Tensor:
+    """Feeds each row its tokens one by one."""
+    logits = [step(x_ME, starts + index, tables) for index, x_ME in enumerate(x_TME)]
+    return torch.stack(logits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"heads": 4, "kv_heads": 2},
+        {"heads": 6, "kv_heads": 2, "head_size": 32, "extras": True},
+        {"heads": 3, "kv_heads": 3},
+    ],
+    ids=["grouped", "norms, biases, window", "every head its own"],
+)
+def test_a_step_equals_its_torch_form_at_every_level(levels, kind, dtype, shape):
+    """Rows of several lengths whose blocks lie scattered, 40 tokens long."""
+    plan = make_plan(kind, **shape)
+    tables = torch.randperm(36, generator=torch.Generator().manual_seed(1)).view(3, 12)
+    starts = torch.tensor([0, 3, 1])
+    x_TME = torch.randn(40, 3, plan.hidden)
+    plain = DecodeStep(plan, make_blocks(plan, 36, 4, dtype))
+    plain._fused = None
+    wanted = run(plain, x_TME, tables, starts)
+    for kernels in levels:
+        step = DecodeStep(plan, make_blocks(plan, 36, 4, dtype), kernels=kernels)
+        assert step.fused
+        # each layer adds an error of the size of a product's
+        assert error(run(step, x_TME, tables, starts), wanted) < 4 * TOLERANCE[kind], kernels.name
+
+
+def test_several_tokens_of_one_sequence_see_each_other(levels):
+    """A chunk of 20 tokens gives what 20 steps give, and only the wanted logits."""
+    plan = make_plan("int8", heads=4, kv_heads=2)
+    x_TE = torch.randn(20, plan.hidden)
+    for kernels in levels:
+        single = DecodeStep(plan, make_blocks(plan, 2, 16, torch.float32), kernels=kernels)
+        wanted = run(single, x_TE[:, None], torch.tensor([[1, 0]]), torch.tensor([0]))[-1]
+        chunk = DecodeStep(plan, make_blocks(plan, 2, 16, torch.float32), kernels=kernels)
+        table = torch.tensor([[1, 0]]).expand(20, 2)
+        found = chunk(x_TE, torch.arange(20), table, torch.tensor([19]))
+        assert found.shape == (1, plan.vocabulary)
+        assert error(found, wanted) < 0.03, kernels.name
+
+
+def test_a_row_is_the_same_alone_and_in_company(levels):
+    """Bit for bit up to 16 rows at packed weights: a batch must not change what a job draws."""
+    plan = make_plan("int4", heads=4, kv_heads=2)
+    x_ME = torch.randn(11, plan.hidden)
+    tables = torch.arange(11)[:, None]
+    for kernels in levels:
+        blocks = make_blocks(plan, 11, 4, torch.float32)
+        together = DecodeStep(plan, blocks, kernels=kernels)(x_ME, torch.zeros(11).long(), tables)
+        alone = DecodeStep(plan, blocks, kernels=kernels)(
+            x_ME[7:8], torch.zeros(1).long(), tables[7:8]
+        )
+        assert torch.equal(together[7:8], alone), kernels.name
+
+
+def test_the_number_of_threads_changes_nothing(levels):
+    plan = make_plan("int4", heads=4, kv_heads=2)
+    x_ME, tables = torch.randn(3, plan.hidden), torch.arange(3)[:, None]
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            step = DecodeStep(plan, make_blocks(plan, 3, 4, torch.float32), kernels=levels[-1])
+            results.append(step(x_ME, torch.zeros(3).long(), tables))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def test_sizes_that_no_vector_holds_go_through_torch():
+    step = DecodeStep(
+        plan := make_plan("int8", heads=4, kv_heads=2, head_size=6),
+        make_blocks(plan, 1, 4, torch.float32),
+    )
+    assert not step.fused
+    found = step(torch.randn(1, plan.hidden), torch.tensor([0]), torch.tensor([[0]]))
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("position", "table", "fault"),
+    [
+        (4, 0, "position_M has 4 to 4: allowed is 0 to 3"),
+        (-1, 0, "position_M has -1 to -1"),
+        (0, 2, "table_MX has 2 to 2: allowed is 0 to 1"),
+    ],
+)
+def test_places_outside_the_blocks_are_refused(position, table, fault):
+    plan = make_plan("int8", heads=4, kv_heads=2)
+    step = DecodeStep(plan, make_blocks(plan, 2, 4, torch.float32))
+    with pytest.raises(ValueError, match=fault):
+        step(torch.randn(1, plan.hidden), torch.tensor([position]), torch.tensor([[table]]))
+
+
+@pytest.mark.parametrize("format_", list(WeightFormat))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_layers_take_the_place_of_plain_ones(format_, dtype):
+    model = nn.Sequential(nn.Linear(64, 48), nn.SiLU(), nn.Sequential(nn.Linear(48, 37))).to(dtype)
+    x = torch.randn(2, 3, 64, dtype=dtype)
+    wanted = model(x).detach()
+    pack_linears(model, format_)
+    assert isinstance(model[2][0], PackedLinear)
+    found = model(x)
+    assert found.dtype is dtype
+    assert error(found.float(), wanted.float()) < (0.03 if format_ is WeightFormat.INT8 else 0.2)
+
+
+def test_layers_without_a_library_do_the_same_in_torch(monkeypatch):
+    monkeypatch.setattr("tensor_llm.kernels.linear.best_kernels", lambda: None)
+    for kind in KINDS:
+        weight = make_weight(kind, 37, 100)
+        x = torch.randn(2, 100)
+        assert error(linear(x, weight), x @ dense(weight).T) < 1e-5
+
+
+def test_a_packed_embedding_reads_rows():
+    packed = make_weight("int8", 37, 64)
+    token = torch.tensor([[0, 36], [5, 5]])
+    found = PackedEmbedding(packed, torch.bfloat16)(token)
+    assert torch.equal(found, packed.dequantize()[token].bfloat16())
+
+
+def test_weights_elsewhere_or_of_other_types_are_refused(levels):
+    with pytest.raises(ValueError, match=r"weight_NK is torch\.float32 on cpu: allowed is"):
+        levels[0].linear(torch.randn(1, 8), torch.randn(4, 8))
+    with pytest.raises(ValueError, match="x_MK has shape"):
+        levels[0].linear(torch.randn(1, 9), make_weight("int8", 4, 8))
+
+
+def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(builder.BuildFault, match=r"no c\+\+ on the path: install g\+\+"):
+        builder.library_path(tmp_path)
+
+
+def test_what_the_compiler_says_reaches_the_message(monkeypatch, tmp_path, levels):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "a.cpp").write_text("#error this cannot be built\n")
+    monkeypatch.setattr(builder, "SOURCES", broken)
+    with pytest.raises(builder.BuildFault, match="this cannot be built"):
+        builder.library_path(tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir()), "the build's folder is gone"
