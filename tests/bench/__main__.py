@@ -95,17 +95,20 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # a second Ctrl-C must not leave files behind
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         shutil.rmtree(folder, ignore_errors=True)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    """A second Ctrl-C must not leave processes behind."""
+    for one in _ENDS:
+        signal.signal(one, signal.SIG_IGN)
+    sys.stderr.write("ending\n")
     raise KeyboardInterrupt
 
 
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 if __name__ == "__main__":
-    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+    for signal_number in _ENDS:
         signal.signal(signal_number, _end)
     typer.run(bench)

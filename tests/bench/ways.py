@@ -36,12 +36,19 @@ class CeleryWay:
         self._arguments = [argument]
 
     def one(self) -> None:
-        _check(self._send().get(timeout=PATIENCE_S)["text"])
+        self.many(1)
 
     def many(self, count: int) -> None:
-        sent = [self._send() for _ in range(count)]
-        for result in sent:
-            _check(result.get(timeout=PATIENCE_S)["text"])
+        sent: list[AsyncResult] = []
+        try:
+            sent.extend(self._send() for _ in range(count))
+            for result in sent:
+                _check(result.get(timeout=PATIENCE_S)["text"])
+        except BaseException:
+            # each would unsubscribe when it is forgotten, and Valkey will be gone by then
+            for result in sent:
+                result.backend = None
+            raise
 
     def _send(self) -> AsyncResult:
         return self._app.send_task(self._task, args=self._arguments, queue=self._queue)
