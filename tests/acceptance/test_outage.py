@@ -1,15 +1,19 @@
 """Redis is away for almost twice as long as a lease lasts: no running job is run again."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from noidle import keys
 from noidle.results import JobState
 from tests.acceptance.census import Answer, said
 from tests.acceptance.fleet import Fleet, state
+from tests.integration.ops.commands import wait_for
 from tests.valkey_process import ValkeyProcess
 
 AWAY_S = 15.0
@@ -21,18 +25,22 @@ PATIENCE_S = 90.0
 
 @pytest.fixture
 def fleet(tmp_path: Path, own_valkey: ValkeyProcess) -> Iterator[Fleet]:
-    """A slow pool for the jobs that are hurt, and a quick one."""
     fleet = Fleet(tmp_path, own_valkey.url)
     fleet.router(NOIDLE_LEASE_S=LEASE_S)
-    slow = {"ECHO_STEP_S": "0.1", "ECHO_STEP_S_PER_SEQUENCE": "0"}
-    fleet.pool("cpu", NOIDLE_SLOTS=str(len(TOKENS)), NOIDLE_LEASE_S=LEASE_S, **slow)
-    fleet.pool("gpu", "--stand-in", NOIDLE_LEASE_S=LEASE_S)
-    fleet.wait_ready("cpu@here", "gpu@here")
     yield fleet
     fleet.close()
 
 
+def reaped_ms(fleet: Fleet) -> float:
+    return float(cast(str, fleet.server.hget(keys.REAPED, "at")))
+
+
 def test_no_running_job_is_run_again(fleet: Fleet, own_valkey: ValkeyProcess):
+    speed = {"ECHO_STEP_S": "0.1", "ECHO_STEP_S_PER_SEQUENCE": "0"}
+    slots = {"NOIDLE_SLOTS": str(len(TOKENS))}
+    slow = fleet.pool("cpu", NOIDLE_LEASE_S=LEASE_S, **slots, **speed)
+    fleet.pool("gpu", "--stand-in", NOIDLE_LEASE_S=LEASE_S)
+    fleet.wait_ready("cpu@here", "gpu@here")
     asked = [
         {"prompt": f"number {number}", "seed": number, "max_tokens": tokens}
         for number, tokens in enumerate(TOKENS)
@@ -48,7 +56,12 @@ def test_no_running_job_is_run_again(fleet: Fleet, own_valkey: ValkeyProcess):
         own_valkey.kill()
         # how long it is away is what this is about
         threading.Event().wait(AWAY_S)
+        # the router is back first, and sees only leases that ran out
+        slow.signal(signal.SIGSTOP)
         own_valkey.start()
+        since_ms = fleet.board.now_ms()
+        wait_for(lambda: reaped_ms(fleet) > since_ms, "a look at all leases")
+        slow.signal(signal.SIGCONT)
         results = [job.result(timeout_s=PATIENCE_S) for job in jobs]
         assert [Answer.of(result) for result in results] == undisturbed
         assert {result.attempt for result in results} == {1}
