@@ -17,8 +17,9 @@ from tensor_llm.data import Corpus, split_documents
 from tensor_llm.model import Decoder, new_decoder
 from tensor_llm.store import CHECKPOINT_FILE, ModelStore, read_json, revision_name
 from tensor_llm.tokenizer import Tokenizer
+from tensor_llm.train_plan import TrainPlan
 from tensor_llm.train_state import TrainState
-from tensor_llm.training import Trainer, TrainPlan
+from tensor_llm.training import Trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

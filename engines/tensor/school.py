@@ -22,9 +22,9 @@ from noidle.errors import CheckpointError, InvalidJob
 from noidle.jobs import Train
 from tensor_llm.config import ModelConfig
 from tensor_llm.store import ModelStore, read_config, read_json
+from tensor_llm.train_plan import TrainPlan
 from tensor_llm.train_run import TrainRun
 from tensor_llm.train_state import STATE_FILE
-from tensor_llm.training import TrainPlan
 
 OPENING_PATIENCE_S = 900.0
 """Reading and tokenising a large text gives no signs of life."""

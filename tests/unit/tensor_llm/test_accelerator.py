@@ -13,7 +13,8 @@ from tensor_llm.sampling import Sampling, SamplingBatch, sample
 from tensor_llm.score import score
 from tensor_llm.split import LayerSplit
 from tensor_llm.store import ModelStore
-from tensor_llm.training import Trainer, TrainPlan
+from tensor_llm.train_plan import TrainPlan
+from tensor_llm.training import Trainer
 from tests.unit.tensor_llm.builders import (
     TEXT,
     make_config,
