@@ -1,14 +1,16 @@
-"""What the demo trains on: the user's file or folder, or noidle's own papers. Owns where the
-text lies and the prompts taken from it."""
+"""What the demo trains on: the user's file or folder, or noidle's own papers and docstrings.
+Owns where the text lies and the prompts taken from it."""
 
+import ast
 import random
-import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from noidle.errors import ConfigError
 from ops.plan import ROOT
 
+_PACKAGES = ("noidle", "routing", "engines", "tensor_llm", "workers", "ops")
 _PROMPT_BYTES = (12, 240)
 _SMALLEST_BYTES = 20_000
 
@@ -36,16 +38,30 @@ class Corpus:
 
 
 def papers(data: Path) -> Corpus:
-    """noidle's papers, copied into the cluster's own text folder."""
+    """noidle's papers and docstrings, in the cluster's own text folder. The papers alone are too
+    short: a model that knows them by heart has learnt nothing about other text."""
     folder = data / "text" / "papers"
     folder.mkdir(parents=True, exist_ok=True)
-    sources = sorted([*ROOT.glob("*.md"), *ROOT.glob("engines/*.md")])
-    for source in sources:
-        shutil.copyfile(source, folder / source.name)
-    text = "\n".join(source.read_text() for source in sources)
+    texts = [
+        paper.read_text() for paper in sorted([*ROOT.glob("*.md"), *ROOT.glob("engines/*.md")])
+    ]
+    modules = sorted(file for name in _PACKAGES for file in (ROOT / name).rglob("*.py"))
+    texts += ["\n\n".join(_docstrings(module)) for module in modules]
+    (folder / "noidle.txt").write_text("\n\n".join(texts))
     return Corpus(
-        text_dir=folder.parent, path=folder.name, title="noidle's own papers", sample=text
+        text_dir=folder.parent,
+        path=folder.name,
+        title="noidle's own papers and docstrings",
+        sample="\n".join(texts),
     )
+
+
+def _docstrings(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield text
 
 
 def named(text: Path) -> Corpus:

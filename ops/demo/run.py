@@ -85,8 +85,16 @@ def _run(client: Client, board: RedisBoard, corpus: Corpus, show: Show) -> Outco
 
 
 def _training(corpus: Corpus) -> Train:
-    """The defaults suit two cores and a minute or two."""
-    return Train(id="demo-training", model=MODEL, path=corpus.path, seed=_SEED, label="demo")
+    """Two cores need a minute or less for it."""
+    return Train(
+        id="demo-training",
+        model=MODEL,
+        path=corpus.path,
+        steps=160,
+        sequence=128,
+        seed=_SEED,
+        label="demo",
+    )
 
 
 def _answer(prompt: str, job_class: JobClass, tokens: int) -> Generate:
