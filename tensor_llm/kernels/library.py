@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from tensor_llm.kernels import builder, structures
-from tensor_llm.quantization import PackedWeight, WeightFormat
+from tensor_llm.quantization import BLOCK_ROWS, PackedWeight, WeightFormat, packed_shapes
 from tensor_llm.shapes import check_shape
 
 log = logging.getLogger(__name__)
 
 _KINDS = {WeightFormat.INT8: structures.INT8, WeightFormat.INT4: structures.INT4}
+# weights converted at once: bounds the memory where they must become floats first
+_PART_WEIGHTS = 1 << 21
 
 AnyWeight = Tensor | PackedWeight
 """bfloat16 (N, K), or packed."""
@@ -61,6 +63,40 @@ class Kernels:
             self.level, byref(structure_of(weight)), out_NK.data_ptr(), torch.get_num_threads()
         )
         return out_NK
+
+    def quantize(
+        self, weight_NK: Tensor, format_: WeightFormat, group: int | None = None
+    ) -> PackedWeight:
+        """What `quantization.quantize` gives, many times faster; where two scales err the same
+        but for rounding it may take the other one.
+
+        Raises:
+            ValueError: a weight is not finite, or there is no such group.
+        """
+        check_shape("weight_NK", weight_NK, None, None)
+        rows, columns = weight_NK.shape
+        group = group or format_.usual_group
+        code_shape, scale_shape = packed_shapes(format_, rows, columns, group)
+        codes = torch.empty(code_shape, dtype=torch.uint8)
+        scales = torch.empty(scale_shape, dtype=torch.bfloat16)
+        step = BLOCK_ROWS * max(1, _PART_WEIGHTS // (columns * BLOCK_ROWS))
+        for first in range(0, rows, step):
+            part_NK = weight_NK[first : first + step].float().contiguous()
+            if not part_NK.isfinite().all():
+                raise ValueError("weight has values that are not finite: allowed are finite ones")
+            like = structures.Weight(0, 0, 0, len(part_NK), columns, _KINDS[format_], group)
+            block = first // BLOCK_ROWS
+            self.library.noidle_quantize(
+                self.level,
+                byref(like),
+                part_NK.data_ptr(),
+                codes[block].data_ptr(),
+                scales[block].data_ptr(),
+                torch.get_num_threads(),
+            )
+        return PackedWeight(
+            format=format_, rows=rows, columns=columns, group=group, codes=codes, scales=scales
+        )
 
 
 def weight_size(weight: AnyWeight) -> tuple[int, int]:

@@ -59,10 +59,20 @@ def pack_linears(module: nn.Module, format_: WeightFormat) -> None:
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
             bias_N = None if child.bias is None else child.bias.detach()
-            packed = quantize(child.weight.detach(), format_)
+            packed = pack(child.weight.detach(), format_)
             setattr(module, name, PackedLinear(packed, bias_N))
         else:
             pack_linears(child, format_)
+
+
+def pack(weight_NK: Tensor, format_: WeightFormat) -> PackedWeight:
+    """Packs a weight, in C++ where that runs.
+
+    Raises:
+        ValueError: a weight is not finite.
+    """
+    kernels = best_kernels() if weight_NK.device.type == "cpu" else None
+    return (kernels.quantize if kernels else quantize)(weight_NK, format_)
 
 
 def _pays(kernels: Kernels, weight: AnyWeight, rows: int) -> bool:

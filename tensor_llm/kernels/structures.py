@@ -81,6 +81,10 @@ def declare(library: ctypes.CDLL) -> None:
             [integer, POINTER(Weight), address, c_int64, address, integer],
         ),
         "noidle_dequantize": (None, [integer, POINTER(Weight), address, integer]),
+        "noidle_quantize": (
+            None,
+            [integer, POINTER(Weight), address, address, address, integer],
+        ),
         "noidle_scratch_bytes": (c_int64, [integer, POINTER(Model), c_int64, integer]),
         "noidle_step": (
             None,

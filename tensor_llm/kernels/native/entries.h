@@ -25,6 +25,14 @@ static void dequantize_entry(const Weight& w, uint16_t* out, int threads) {
   });
 }
 
+static void quantize_entry(const Weight& like, const float* from, uint8_t* codes,
+                           uint16_t* scales, int threads) {
+  run_team(threads, 1, [&](Worker& worker) {
+    worker.each(block_count(like),
+                [&](int64_t block) { pack_block(like, block, from, codes, scales); });
+  });
+}
+
 static size_t scratch_entry(const Model& model, int64_t rows, int threads) {
   Scratch scratch;
   return lay_out(model, rows, threads, nullptr, &scratch);

@@ -81,6 +81,11 @@ void noidle_dequantize(int level, const Weight* weight, uint16_t* out, int threa
   at(level).dequantize(*weight, out, threads);
 }
 
+void noidle_quantize(int level, const Weight* like, const float* from, uint8_t* codes,
+                     uint16_t* scales, int threads) {
+  at(level).quantize(*like, from, codes, scales, threads);
+}
+
 int64_t noidle_scratch_bytes(int level, const Model* model, int64_t rows, int threads) {
   return int64_t(at(level).scratch_bytes(*model, rows, threads));
 }

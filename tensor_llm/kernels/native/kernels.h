@@ -8,5 +8,6 @@
 #include "elementwise.h"
 #include "step.h"
 #include "unpack.h"
+#include "pack.h"
 // last: the entries use all of them
 #include "entries.h"

@@ -8,6 +8,9 @@ struct Level {
   void (*linear)(const Weight& weight, const float* x, int64_t rows, float* y, int threads);
   // out (weight rows, weight columns) in bfloat16
   void (*dequantize)(const Weight& weight, uint16_t* out, int threads);
+  // packs (rows, columns) of floats into `codes` and `scales`; `like` tells sizes and kind
+  void (*quantize)(const Weight& like, const float* from, uint8_t* codes, uint16_t* scales,
+                   int threads);
   size_t (*scratch_bytes)(const Model& model, int64_t rows, int threads);
   void (*step)(const Model& model, const Cache& cache, const Batch& batch, char* scratch,
                int threads);

@@ -19,6 +19,12 @@ namespace level_amx {
 #else
 #pragma GCC pop_options
 #endif
-const Level kAmx = {"amx", level_amx::linear_entry, level_amx::dequantize_entry,
-                      level_amx::scratch_entry, level_amx::step_entry};
+const Level kAmx = {
+    "amx",
+    level_amx::linear_entry,
+    level_amx::dequantize_entry,
+    level_amx::quantize_entry,
+    level_amx::scratch_entry,
+    level_amx::step_entry,
+};
 #endif

@@ -17,6 +17,12 @@ namespace level_avx2 {
 #else
 #pragma GCC pop_options
 #endif
-const Level kAvx2 = {"avx2", level_avx2::linear_entry, level_avx2::dequantize_entry,
-                      level_avx2::scratch_entry, level_avx2::step_entry};
+const Level kAvx2 = {
+    "avx2",
+    level_avx2::linear_entry,
+    level_avx2::dequantize_entry,
+    level_avx2::quantize_entry,
+    level_avx2::scratch_entry,
+    level_avx2::step_entry,
+};
 #endif

@@ -18,6 +18,12 @@ namespace level_avx2_vnni {
 #else
 #pragma GCC pop_options
 #endif
-const Level kAvx2Vnni = {"avx2_vnni", level_avx2_vnni::linear_entry, level_avx2_vnni::dequantize_entry,
-                      level_avx2_vnni::scratch_entry, level_avx2_vnni::step_entry};
+const Level kAvx2Vnni = {
+    "avx2_vnni",
+    level_avx2_vnni::linear_entry,
+    level_avx2_vnni::dequantize_entry,
+    level_avx2_vnni::quantize_entry,
+    level_avx2_vnni::scratch_entry,
+    level_avx2_vnni::step_entry,
+};
 #endif

@@ -17,6 +17,12 @@ namespace level_avx512 {
 #else
 #pragma GCC pop_options
 #endif
-const Level kAvx512 = {"avx512", level_avx512::linear_entry, level_avx512::dequantize_entry,
-                      level_avx512::scratch_entry, level_avx512::step_entry};
+const Level kAvx512 = {
+    "avx512",
+    level_avx512::linear_entry,
+    level_avx512::dequantize_entry,
+    level_avx512::quantize_entry,
+    level_avx512::scratch_entry,
+    level_avx512::step_entry,
+};
 #endif

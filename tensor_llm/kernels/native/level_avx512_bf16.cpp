@@ -18,6 +18,12 @@ namespace level_avx512_bf16 {
 #else
 #pragma GCC pop_options
 #endif
-const Level kAvx512Bf16 = {"avx512_bf16", level_avx512_bf16::linear_entry, level_avx512_bf16::dequantize_entry,
-                      level_avx512_bf16::scratch_entry, level_avx512_bf16::step_entry};
+const Level kAvx512Bf16 = {
+    "avx512_bf16",
+    level_avx512_bf16::linear_entry,
+    level_avx512_bf16::dequantize_entry,
+    level_avx512_bf16::quantize_entry,
+    level_avx512_bf16::scratch_entry,
+    level_avx512_bf16::step_entry,
+};
 #endif

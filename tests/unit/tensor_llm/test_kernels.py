@@ -14,7 +14,7 @@ from tensor_llm.kernels.library import Kernels, all_kernels
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, linear, pack_linears
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
 from tensor_llm.kernels.step import DecodeStep
-from tensor_llm.quantization import PackedWeight, WeightFormat, quantize
+from tensor_llm.quantization import PackedWeight, WeightFormat, quantize, relative_error
 
 TOLERANCE = {"bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
 KINDS = list(TOLERANCE)
@@ -80,6 +80,29 @@ def test_unpacking_equals_torch_at_every_level(levels, kind):
     weight = make_weight(kind, 37, 100)
     for kernels in levels:
         assert error(kernels.dequantize(weight).float(), weight.dequantize()) < 0.003
+
+
+@pytest.mark.parametrize("format_", list(WeightFormat))
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_packing_equals_torch_at_every_level(levels, format_, size):
+    weight = torch.randn(*size)
+    wanted = quantize(weight, format_)
+    for kernels in levels:
+        found = kernels.quantize(weight, format_)
+        differing = (found.codes != wanted.codes).float().mean()
+        assert differing < 0.002, kernels.name
+        assert relative_error(weight, found) <= relative_error(weight, wanted) * 1.001
+
+
+@pytest.mark.parametrize("format_", list(WeightFormat))
+def test_packing_keeps_to_extremes_and_refuses_what_is_not_finite(levels, format_):
+    weight = torch.randn(16, 64)
+    for kernels in levels:
+        for factor in (0.0, 1e-37, 1e30):
+            wanted = quantize(weight * factor, format_).dequantize()
+            assert torch.equal(kernels.quantize(weight * factor, format_).dequantize(), wanted)
+        with pytest.raises(ValueError, match="not finite"):
+            kernels.quantize(weight / 0, format_)
 
 
 def test_zeros_and_huge_activations_stay_finite(levels):
