@@ -1,0 +1,75 @@
+"""From this package's decoder to what a decode step reads, plain or packed.
+
+Knows the names of the decoder's parts and nothing of how a step is computed."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, pack, pack_linears
+from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.quantization import WeightFormat
+
+if TYPE_CHECKING:
+    # the model may come to use these kernels itself
+    from tensor_llm.cache import KVCache
+    from tensor_llm.model import Decoder
+
+
+def plan_of(decoder: "Decoder") -> DecoderPlan:
+    """The plan of a decoder on the CPU; shares its weights."""
+    config = decoder.config
+    exponent_D = torch.arange(0, config.head_size, 2).float() / config.head_size
+    return DecoderPlan(
+        layers=tuple(map(_layer, decoder.layers)),
+        norm_E=decoder.norm.weight.detach(),
+        head=_projection(decoder.output),
+        frequency_D=config.rope_theta**-exponent_D,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_size=config.head_size,
+        norm_epsilon=config.norm_epsilon,
+    )
+
+
+def blocks_of(cache: "KVCache") -> KVBlocks:
+    """A cache with a row a sequence: row r is block r."""
+    return KVBlocks(keys=cache.k_LBCKD.unbind(0), values=cache.v_LBCKD.unbind(0))
+
+
+def pack_decoder(
+    decoder: "Decoder", format_: WeightFormat, head_format: WeightFormat = WeightFormat.INT8
+) -> None:
+    """Packs every weight matrix in place, one at a time. The head is by default kept in 8 bits,
+    for it decides between close tokens; a tied embedding reads the head's codes."""
+    pack_linears(decoder.layers, format_)
+    weight = decoder.output.weight.detach()
+    packed = pack(weight, head_format)
+    tied = decoder.config.tied_head
+    embedding: nn.Module = PackedEmbedding(packed, weight.dtype) if tied else decoder.embedding
+    parts: dict[str, nn.Module] = {"output": PackedLinear(packed), "embedding": embedding}
+    for name, part in parts.items():
+        setattr(decoder, name, part)
+
+
+def _layer(layer: Any) -> LayerPlan:
+    attention, mlp = layer.attention, layer.mlp
+    return LayerPlan(
+        attention_norm_E=layer.attention_norm.weight.detach(),
+        mlp_norm_E=layer.mlp_norm.weight.detach(),
+        query=_projection(attention.query),
+        key=_projection(attention.key),
+        value=_projection(attention.value),
+        output=_projection(attention.output),
+        gate=_projection(mlp.gate),
+        up=_projection(mlp.up),
+        down=_projection(mlp.down),
+    )
+
+
+def _projection(module: Any) -> Projection:
+    if isinstance(module, PackedLinear):
+        return Projection(weight=module.packed, bias_N=module.bias_N)
+    bias_N = None if module.bias is None else module.bias.detach()
+    return Projection(weight=module.weight.detach(), bias_N=bias_N)
