@@ -28,6 +28,7 @@ CLUSTER_VERBS = {
     "flower": "run Flower",
     "doctor": "check Redis and this machine",
     "demo": "train a mini model and answer with it, start to end",
+    "simulate": "replay a trace of requests on a described cluster, in virtual time",
 }
 _HOME = Path(__file__).resolve().parent.parent
 _GET_CLUSTER = (

@@ -29,6 +29,7 @@ VERBS = {
         "flower",
         "doctor",
         "demo",
+        "simulate",
     )
 }
 """Each verb's module, which holds a function of the same name."""

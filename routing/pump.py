@@ -212,7 +212,7 @@ class Pump:
         # 2. who goes where
         placements = decide(held, cluster, now_ms)
         leased = self._lease(role, [one for one in placements if one.grant], now_ms)
-        self._spurned = len(held) >= HEADS and any(map(_spurns, placements))
+        self._spurned = len(held) >= HEADS and any(map(spurns, placements))
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
         self._fail(hopeless[:FAILED_A_LOOK])
@@ -271,7 +271,7 @@ class Pump:
                 self.counters.failed += 1
 
 
-def _spurns(placement: Placement) -> bool:
+def spurns(placement: Placement) -> bool:
     """The job waits although it could start somewhere at once."""
     if placement.action is not Action.WAIT:
         return False

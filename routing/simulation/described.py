@@ -1,0 +1,159 @@
+"""A cluster as a TOML file describes it: its pools and their rates. Owns the file's fields and
+what may be in them; knows nothing of time."""
+
+import tomllib
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from noidle.errors import ConfigError
+from noidle.jobs import EngineName
+from noidle.snapshot import ModelInfo, PoolSnapshot, PoolState, Rates
+
+SHIPPED = Path(__file__).parent / "clusters"
+MODEL = "trace"
+"""All requests of a trace ask for this one model."""
+STORAGE = "described"
+BYTES_PER_TOKEN = 4.0
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Fit(StrEnum):
+    """What becomes of a prompt that is longer than the context."""
+
+    CLIP = "clip"  # it is cut
+    SCALE = "scale"  # all prompts shrink by one factor, until 99 in 100 fit; the rest is cut
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DescribedPool(_Table):
+    """One pool; routing.simulation.pool tells how its rates work together."""
+
+    # ENGINE@HOST or ENGINE.N@HOST
+    pool: Annotated[str, Field(pattern=r"^(cpu|hybrid|cuda|gpu)(\.\d+)?@[A-Za-z0-9.-]+$")]
+    # where the figures come from
+    reason: Annotated[str, Field(min_length=1)]
+    slots: Count
+    kv_tokens: Count
+    prefill_tokens_per_s: Positive
+    # the decode part of a step takes step_s + step_s_per_sequence * sequences
+    step_s: Positive
+    step_s_per_sequence: NotNegative
+    # prompt tokens read in one step at most
+    chunk_tokens: Count = 1024
+    # seconds until the model is in memory, paid by the first job; 0: it is there
+    load_s: NotNegative = 0.0
+    # KV of ended prompts kept for reuse by prompts that begin alike; 0: none
+    prefix_cache_tokens: Annotated[int, Field(ge=0)] = 0
+
+    @cached_property
+    def engine(self) -> EngineName:
+        return EngineName(self.pool.partition("@")[0].partition(".")[0])
+
+    def work_s(self, prompt: float, output: float, batch: int) -> float:
+        """Seconds a run takes beside `batch - 1` others, when only its own prompt is read."""
+        step_s = self.step_s + self.step_s_per_sequence * batch
+        return prompt / self.prefill_tokens_per_s + output * step_s
+
+    def share_s(self, prompt: float, output: float) -> float:
+        """Seconds of the whole pool that a run costs in a full batch."""
+        step_s = self.step_s / self.slots + self.step_s_per_sequence
+        return prompt / self.prefill_tokens_per_s + output * step_s
+
+    def snapshot(self, weight_bytes: int, *, loaded: bool) -> PoolSnapshot:
+        """What such a pool would publish."""
+        name, _, host = self.pool.partition("@")
+        return PoolSnapshot(
+            pool=self.pool,
+            engine=self.engine,
+            host=host,
+            device=name,
+            kinds=("generate",),
+            slots=self.slots,
+            state=PoolState.READY,
+            kv_tokens_total=self.kv_tokens,
+            models=(MODEL,),
+            loaded=(MODEL,) if loaded else (),
+            storage=STORAGE,
+            rates=Rates(
+                prefill_tokens_per_s=self.prefill_tokens_per_s,
+                step_s=self.step_s,
+                step_s_per_sequence=self.step_s_per_sequence,
+                load_bytes_per_s=weight_bytes / self.load_s if self.load_s else None,
+            ),
+        )
+
+
+class Described(_Table):
+    """A whole cluster."""
+
+    # tokens of prompt and answer together
+    context: Annotated[int, Field(ge=16)]
+    fit: Fit = Fit.SCALE
+    weight_bytes: Count = 3_000_000_000
+    pools: Annotated[tuple[DescribedPool, ...], Field(min_length=1)]
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo(
+            name=MODEL,
+            revision="described",
+            storage=STORAGE,
+            context=self.context,
+            weight_bytes=self.weight_bytes,
+            bytes_per_token=BYTES_PER_TOKEN,
+        )
+
+
+def shipped() -> list[str]:
+    """The names of the descriptions that come with noidle."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def read_cluster(name_or_file: str) -> Described:
+    """A shipped description by name, or a user's file.
+
+    Raises:
+        ConfigError: there is none, or a field is wrong.
+    """
+    path = SHIPPED / f"{name_or_file}.toml" if name_or_file in shipped() else Path(name_or_file)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        names = ", ".join(shipped())
+        raise ConfigError(
+            f"--cluster {name_or_file}: allowed are {names}, or a TOML file ({error.strerror})"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"--cluster {path} is no TOML: {error}") from error
+    try:
+        described = Described.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        shown = first["input"] if isinstance(first["input"], str | int | float) else "…"
+        raise ConfigError(f"--cluster {path}: {field} = {shown!r}: {first['msg']}") from error
+    _check(path, described)
+    return described
+
+
+def _check(path: Path, described: Described) -> None:
+    names = [pool.pool for pool in described.pools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ConfigError(f"--cluster {path}: pool {twice} is described twice")
+    largest = max(pool.kv_tokens for pool in described.pools)
+    if largest < described.context:
+        raise ConfigError(
+            f"--cluster {path}: context = {described.context}: allowed is at most {largest}, "
+            "the largest kv_tokens of its pools"
+        )

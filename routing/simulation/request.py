@@ -1,0 +1,98 @@
+"""One request of a replay, fitted to a cluster, and what became of it. Owns the records and the
+sharing out of classes and labels; knows nothing of who decides."""
+
+from dataclasses import dataclass
+
+from noidle.jobs import JobClass
+from routing.board import HeldJob
+from routing.prediction import KV_BLOCK_TOKENS
+from routing.simulation.described import BYTES_PER_TOKEN, MODEL
+
+EPOCH_MS = 1_800_000_000_000
+"""Virtual time 0 on the clock the policy sees."""
+_CLASSES = (
+    (0.50, JobClass.INTERACTIVE),
+    (0.80, JobClass.STANDARD),
+    (0.95, JobClass.BATCH),
+    (1.00, JobClass.BACKGROUND),
+)
+_LABELS = ((0.4, "north"), (0.7, "east"), (0.9, "south"), (1.0, "west"))
+SHARING = (
+    "rows are shared out by a hash of their number: 50 % interactive, 30 % standard, 15 % batch, "
+    "5 % background; four labels with 40, 30, 20 and 10 %"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Lengths in tokens."""
+
+    # its place in the trace
+    number: int
+    arrive_s: float
+    prompt: int
+    output: int
+    job_class: JobClass
+    label: str
+    # ids of the prompt's blocks, and tokens of a whole one
+    blocks: tuple[int, ...] = ()
+    block_tokens: int = 1
+
+    @property
+    def id(self) -> str:
+        return f"{self.number:07d}"
+
+    @property
+    def kv_tokens(self) -> int:
+        """Counted as routing.prediction does."""
+        return -(-(self.prompt + self.output) // KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS
+
+    def held(self) -> HeldJob:
+        """What the board would show of it; the producer asks for just as many tokens as the
+        trace says were made."""
+        arrived_ms = EPOCH_MS + int(self.arrive_s * 1000)
+        return HeldJob(
+            id=self.id,
+            kind="generate",
+            model=MODEL,
+            job_class=self.job_class,
+            engine=None,
+            label=self.label,
+            prompt_bytes=int((self.prompt - 1) * BYTES_PER_TOKEN),
+            max_tokens=self.output,
+            storage=None,
+            accepted_ms=arrived_ms,
+            held_since_ms=arrived_ms,
+            order=float(arrived_ms),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Fate:
+    """What became of a request; seconds of virtual time."""
+
+    request: Request
+    # index of the pool
+    pool: int
+    start_s: float
+    first_s: float = 0.0
+    finish_s: float = 0.0
+    # absent where the scheduler predicts nothing
+    predicted_s: float | None = None
+    # prompt tokens that were in the pool's prefix cache
+    reused: int = 0
+
+
+def class_of(number: int) -> JobClass:
+    """The same for the same row, always."""
+    return next(found for until, found in _CLASSES if _spread(number, 2_654_435_761) < until)
+
+
+def label_of(number: int) -> str:
+    """Independent of the class."""
+    return next(found for until, found in _LABELS if _spread(number, 2_246_822_519) < until)
+
+
+def _spread(number: int, factor: int) -> float:
+    """Multiplicative hashing (Knuth, TAOCP vol. 3, 6.4): neighbours land far apart."""
+    return ((number + 1) * factor % 2**32) / 2**32
