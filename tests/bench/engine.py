@@ -21,7 +21,7 @@ from noidle.jobs import EngineName
 from ops.metrics import cgroup
 from ops.plan import PerEngine, UpOptions
 from tests.bench.clusters import cluster
-from tests.bench.figures import Aim, Spread, ratios
+from tests.bench.figures import Aim, Spread, ratios, rounds
 from tests.bench.model import CONFIG, MODEL
 from tests.bench.processes import ROOT, cpu_s
 
@@ -39,6 +39,8 @@ class EnginePlan(BaseModel):
     tokens: int = 48
     # absent: all cores but one, as a pool takes them
     threads: int | None = None
+    # no further round begins after this
+    budget_s: float = 100.0
 
 
 class EngineFigures(BaseModel):
@@ -147,7 +149,7 @@ class Rounds:
 
     def run(self, say: Callable[[str], None]) -> EngineFigures:
         same = True
-        for number in range(self._plan.rounds):
+        for number in rounds(self._plan.rounds, self._plan.budget_s):
             jobs = _jobs(self._plan, str(number))
             turns = (self._measure_alone, self._measure_cluster)
             one, other = [turn(jobs) for turn in turns[:: -1 if number % 2 else 1]]

@@ -2,9 +2,12 @@
 spread; knows nothing of what is measured or how it is shown."""
 
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
+
+FEWEST_ROUNDS = 3
 
 
 class _Record(BaseModel):
@@ -59,6 +62,7 @@ class Aim(_Record):
     at_least: float | None = None
     at_most: float | None = None
 
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's own order of the two
     @property
     def met(self) -> bool:
         value = self.found.median
@@ -70,6 +74,18 @@ class Aim(_Record):
         if self.at_least is not None:
             return f"≥ {self.at_least:g}{self.unit}"
         return f"≤ {self.at_most:g}{self.unit}"
+
+
+def rounds(
+    most: int, budget_s: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[int]:
+    """Numbers of the rounds to run: fewer where a busy machine makes them long, but enough for a
+    median."""
+    began_s = clock()
+    for number in range(most):
+        if number >= FEWEST_ROUNDS and clock() - began_s > budget_s:
+            return
+        yield number
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> Spread:

@@ -76,8 +76,8 @@ def _machine(report: Report) -> Table:
 def _routed(figures: RoutedFigures) -> Table:
     plan = figures.plan
     title = (
-        f"an empty job: {plan.rounds} rounds of {plan.singles} one at a time and {plan.flood} at"
-        f" once, {plan.slots} slots"
+        f"an empty job: {len(figures.ways[0].jobs_per_s.rounds)} rounds of {plan.singles} one at a"
+        f" time and {plan.flood} at once, {plan.slots} slots"
     )
     columns = ("p50 ms", "p95 ms", "p99 ms", "jobs/s", "CPU ms a job")
     table = _table(title, "way", columns)
@@ -93,10 +93,10 @@ def _routed(figures: RoutedFigures) -> Table:
 
 
 def _engine(figures: EngineFigures) -> Table:
-    plan = figures.plan
+    plan, count = figures.plan, len(figures.alone_tokens_per_s.rounds)
     title = (
         f"an engine: {figures.parameters / 1e6:.1f} M parameters, {plan.streams} streams of"
-        f" {plan.tokens} tokens, {figures.threads} threads, {plan.rounds} rounds"
+        f" {plan.tokens} tokens, {figures.threads} threads, {count} rounds"
     )
     columns = ("tokens/s", "engine's CPU ms a token", "all others'")
     table = _table(title, "where", columns)

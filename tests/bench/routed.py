@@ -15,7 +15,7 @@ from noidle.jobs import EngineName
 from ops.plan import PerEngine, UpOptions
 from tests.bench.celery_side import DIRECT, FIRST_HOP, HOP, SECOND_HOP, WORK, make_app
 from tests.bench.clusters import cluster
-from tests.bench.figures import Aim, Latency, Spread, differences, ratios
+from tests.bench.figures import Aim, Latency, Spread, differences, ratios, rounds
 from tests.bench.processes import celery_worker, cpu_s
 from tests.bench.ways import PROMPT, CeleryWay, ClientWay, Way, routed_by_celery
 from tests.valkey_process import ValkeyProcess
@@ -37,6 +37,8 @@ class RoutedPlan(BaseModel):
     singles: int = 60
     flood: int = 500
     slots: int = 8
+    # no further round begins after this
+    budget_s: float = 100.0
 
 
 class WayFigures(BaseModel):
@@ -108,7 +110,7 @@ def _rounds(ways: Sequence[Way], plan: RoutedPlan, say: Callable[[str], None]) -
     singles: dict[str, list[list[float]]] = {way.name: [] for way in ways}
     floods: dict[str, list[float]] = {way.name: [] for way in ways}
     costs: dict[str, list[float]] = {way.name: [] for way in ways}
-    for number in range(plan.rounds):
+    for number in rounds(plan.rounds, plan.budget_s):
         # whoever comes first in a round is another one each time
         turn = number % len(ways)
         for way in [*ways[turn:], *ways[:turn]]:
