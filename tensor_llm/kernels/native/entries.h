@@ -42,6 +42,7 @@ static void step_entry(const Model& model, const Cache& cache, const Batch& batc
                        int threads) {
   Scratch scratch;
   lay_out(model, batch.rows, threads, memory, &scratch);
+  scratch.run_count = find_runs(model, batch, scratch.runs);
   // 12 phases a layer at most, the angles and the head
   run_team(threads, int(model.layer_count) * 12 + 4, [&](Worker& worker) {
     Step(model, cache, batch, scratch, worker).run();

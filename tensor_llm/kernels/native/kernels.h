@@ -5,6 +5,7 @@
 #include "dispatch.h"
 // attention has the exponential that the gate uses
 #include "attention.h"
+#include "run_attention.h"
 #include "elementwise.h"
 #include "step.h"
 #include "unpack.h"

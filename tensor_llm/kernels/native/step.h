@@ -8,11 +8,32 @@ struct Scratch {
   // one part a thread
   float* thread;
   int64_t thread_size;
+  Run* runs;
+  int64_t run_count;
 };
 
 static int64_t thread_floats(const Model& m) {
   int64_t group = m.heads / m.kv_heads;
-  return round_up(group * kTile + 2 * round_up(group, 16), 16);
+  int64_t single = group * kTile + 2 * round_up(group, 16);
+  return round_up(std::max(single, RunMemory::floats(m.head_size)), 16);
+}
+
+// Whether row + 1 is the token behind row's.
+static bool follows(const Batch& b, int64_t row) {
+  const int64_t* table = b.table + row * b.table_width;
+  return b.position[row + 1] == b.position[row] + 1 &&
+         std::memcmp(table, table + b.table_width, size_t(b.table_width) * 8) == 0;
+}
+
+// Cuts the batch into runs no longer than one key head's queries allow; returns their number.
+static int64_t find_runs(const Model& m, const Batch& b, Run* runs) {
+  int64_t most = std::max<int64_t>(1, kMostQueries / (m.heads / m.kv_heads)), count = 0;
+  for (int64_t row = 0; row < b.rows; row++) {
+    Run* last = count ? &runs[count - 1] : nullptr;
+    if (last && last->count < most && follows(b, row - 1)) last->count++;
+    else runs[count++] = {row, 1};
+  }
+  return count;
 }
 
 // Lays the scratch out from `memory`; with nullptr it only counts the bytes.
@@ -43,6 +64,7 @@ static size_t lay_out(const Model& m, int64_t rows, int threads, char* memory, S
   s->angles = floats(rows * m.head_size);
   s->thread_size = thread_floats(m);
   s->thread = floats(threads * s->thread_size);
+  s->runs = (Run*)floats(rows * int64_t(sizeof(Run) / sizeof(float)));
   return used;
 }
 
@@ -135,8 +157,11 @@ class Step {
       for (int64_t head = 0; head < heads; head++) turn(layer, row, head);
       remember(row, keys, values);
     });
-    worker_.each(batch_.rows * m_.kv_heads, [&](int64_t item) {
-      attend_head(item / m_.kv_heads, item % m_.kv_heads, keys, values);
+    worker_.each(s_.run_count * m_.kv_heads, [&](int64_t item) {
+      const Run& run = s_.runs[item / m_.kv_heads];
+      int64_t head = item % m_.kv_heads;
+      if (run.count == 1) attend_head(run.first, head, keys, values);
+      else attend_together(run, head, keys, values);
     });
   }
 
@@ -174,6 +199,29 @@ class Step {
     int64_t first = m_.window ? std::max<int64_t>(0, last + 1 - m_.window) : 0;
     attend(h, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size, table(row),
            first, last, largest, largest + round_up(group, 16));
+  }
+
+  template <class T>
+  void attend_together(const Run& run, int64_t kv_head, const T* keys, const T* values) {
+    RunMemory r(s_.thread + worker_.thread() * s_.thread_size, m_.head_size);
+    int64_t group = m_.heads / m_.kv_heads, part = group * m_.head_size;
+    Lanes::F scale = Lanes::set1(1 / std::sqrt(float(m_.head_size)));
+    for (int64_t i = 0; i < run.count; i++) {
+      const float* from = s_.query + ((run.first + i) * m_.kv_heads + kv_head) * part;
+      for (int64_t d = 0; d < part; d += 16)
+        Lanes::store(r.queries + i * part + d, Lanes::mul(Lanes::load(from + d), scale));
+    }
+    attend_run(r, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size,
+               table(run.first), batch_.position[run.first], run.count, group, m_.head_size,
+               m_.window);
+    for (int64_t i = 0; i < run.count * group; i++) {
+      int64_t row = run.first + i / group, head = kv_head * group + i % group;
+      float* to = s_.out + (row * m_.heads + head) * m_.head_size;
+      for (int64_t d = 0; d < m_.head_size; d += 16) {
+        Lanes::F sum = Lanes::load(r.out + i * m_.head_size + d);
+        Lanes::store(to + d, Lanes::mul(sum, Lanes::set1(1 / r.total[i])));
+      }
+    }
   }
 
   const int64_t* table(int64_t row) const { return batch_.table + row * batch_.table_width; }

@@ -194,18 +194,34 @@ def test_a_step_equals_its_torch_form_at_every_level(levels, kind, dtype, shape)
         assert error(run(step, x_TME, tables, starts), wanted) < 4 * TOLERANCE[kind], kernels.name
 
 
-def test_several_tokens_of_one_sequence_see_each_other(levels):
-    """A chunk of 20 tokens gives what 20 steps give, and only the wanted logits."""
-    plan = make_plan("int8", heads=4, kv_heads=2)
-    x_TE = torch.randn(20, plan.hidden)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"heads": 4, "kv_heads": 2},
+        {"heads": 6, "kv_heads": 2, "head_size": 32, "extras": True},
+        {"heads": 36, "kv_heads": 1},
+    ],
+    ids=["grouped", "norms, biases, window", "more heads than a tile"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, dtype):
+    """Two prompts in three calls, the first of them ending within a block, a tile and a run;
+    only the wanted rows come back."""
+    plan = make_plan("int8", **shape)
+    x_TE = torch.randn(2, 90, plan.hidden)
+    tables = torch.randperm(12).view(2, 6)
+    single = DecodeStep(plan, make_blocks(plan, 12, 16, dtype))
+    single._fused = None
+    wanted = run(single, x_TE.transpose(0, 1), tables, torch.tensor([0, 0]))[[49, 69, 89], 1]
     for kernels in levels:
-        single = DecodeStep(plan, make_blocks(plan, 2, 16, torch.float32), kernels=kernels)
-        wanted = run(single, x_TE[:, None], torch.tensor([[1, 0]]), torch.tensor([0]))[-1]
-        chunk = DecodeStep(plan, make_blocks(plan, 2, 16, torch.float32), kernels=kernels)
-        table = torch.tensor([[1, 0]]).expand(20, 2)
-        found = chunk(x_TE, torch.arange(20), table, torch.tensor([19]))
-        assert found.shape == (1, plan.vocabulary)
-        assert error(found, wanted) < 0.03, kernels.name
+        step = DecodeStep(plan, make_blocks(plan, 12, 16, dtype), kernels=kernels)
+        found = []
+        for start, end in ((0, 50), (50, 70), (70, 90)):
+            position = torch.arange(start, end).repeat(2)
+            table = tables.repeat_interleave(end - start, dim=0)
+            last = torch.tensor([2 * (end - start) - 1])
+            found.append(step(x_TE[:, start:end].flatten(0, 1), position, table, last))
+        assert error(torch.cat(found), wanted) < 4 * TOLERANCE["int8"], kernels.name
 
 
 def test_a_row_is_the_same_alone_and_in_company(levels):
