@@ -43,7 +43,7 @@ def bench(
     rounds: Annotated[
         int | None, typer.Option(min=2, help="Of each comparison; more narrow the spread.")
     ] = None,
-    flood: Annotated[int, typer.Option(min=10, help="Jobs at once.")] = 500,
+    flood: Annotated[int, typer.Option(min=10, help="Jobs at once.")] = 200,
     slots: Annotated[int, typer.Option(min=1, help="Of each pool and worker.")] = 8,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of an engine; default all cores but one.")

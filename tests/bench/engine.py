@@ -34,9 +34,9 @@ class EnginePlan(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    rounds: int = 5
+    rounds: int = 8
     streams: int = 8
-    tokens: int = 48
+    tokens: int = 32
     # absent: all cores but one, as a pool takes them
     threads: int | None = None
     # no further round begins after this

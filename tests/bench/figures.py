@@ -18,18 +18,15 @@ class Spread(_Record):
     """A figure that was taken once a round."""
 
     median: float
+    # the middle half of the rounds lies between them
     low: float
     high: float
     rounds: tuple[float, ...]
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        return cls(
-            median=statistics.median(values),
-            low=min(values),
-            high=max(values),
-            rounds=tuple(values),
-        )
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median=median, low=low, high=high, rounds=tuple(values))
 
 
 class Latency(_Record):

@@ -141,6 +141,7 @@ def _idle(figures: IdleFigures) -> Table:
 
 def _aims(aims: Sequence[Aim]) -> Table:
     table = _table("aims", "what", ("aim", "found", ""))
+    table.caption = "medians of all rounds; in brackets the middle half of them"
     for aim in aims:
         colour, word = ("green", "met") if aim.met else ("red", "missed")
         found = f"{_spread(aim.found, 2)}{aim.unit}"

@@ -32,10 +32,11 @@ class RoutedPlan(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    rounds: int = 6
+    # many short ones: what else runs here then disturbs all ways alike
+    rounds: int = 14
     # jobs of a round one at a time, and jobs of a round all at once
-    singles: int = 60
-    flood: int = 500
+    singles: int = 25
+    flood: int = 200
     slots: int = 8
     # no further round begins after this
     budget_s: float = 100.0
