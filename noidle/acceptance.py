@@ -23,6 +23,8 @@ ORDER_BY_SERVICE = 0.0
 """Order of a training job before its first slice: nobody has had less service."""
 PROGRESS_ENTRIES = 1_000
 """Progress events kept on the stream of a training job."""
+HEARD_MS = 60_000
+"""So long a revocation is known by its name."""
 _ACCEPT = Script("accept")
 _CANCEL = Script("cancel")
 _RANDOM = random.SystemRandom()
@@ -76,14 +78,20 @@ def accept_many(
     return [_outcome(job, answer) for (job, _), answer in zip(jobs, answers, strict=True)]
 
 
-def cancel(client: redis.Redis, job_id: str) -> bool:
+def cancel(client: redis.Redis, job_id: str, revocation: str | None = None) -> bool:
     """Ends a held or leased job at once, marks a running one; False if unknown or ended.
+
+    Args:
+        revocation: name of a call that several processes make, each in its own time: the first
+            one cancels, so that the same id may be sent again at once.
 
     Raises:
         ClusterUnavailable: Redis does not answer.
     """
     with reachable(client):
-        return bool(_CANCEL(client, job_id, uuid.uuid4().hex))
+        if revocation is None:
+            return bool(_CANCEL(client, job_id, uuid.uuid4().hex, ""))
+        return bool(_CANCEL(client, job_id, revocation, HEARD_MS))
 
 
 def held_set(job: AnyJob, storage: str | None = None) -> str:

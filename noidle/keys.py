@@ -112,6 +112,11 @@ def unacked(worker: str) -> str:
     return f"{PREFIX}unacked:{worker}"
 
 
+def revocation(name: str, job_id: str) -> str:
+    """String: what several workers were told has been done. Bound: 60 s."""
+    return f"{PREFIX}revocation:{name}:{job_id}"
+
+
 def revoked(job_id: str) -> str:
     """String: the id was revoked before its job arrived. Bound: 60 s."""
     return f"{PREFIX}revoked:{job_id}"

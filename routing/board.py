@@ -190,8 +190,10 @@ class Board(Protocol):
     ) -> None:
         """Ends a job that cannot be accepted with a failed result, unless the id is known."""
 
-    def cancel(self, job_id: str) -> bool:
-        """Ends a held or leased job at once, marks a running one; False if unknown or ended."""
+    def cancel(self, job_id: str, revocation: str | None = None) -> bool:
+        """Ends a held or leased job at once, marks a running one; False if unknown or ended.
+        Of several calls that name the same revocation the first one that finds the job counts,
+        so that the others do not hit what is sent again under its id."""
 
     # 2. Decide
     def take_pump(self, router: str) -> PumpRole | None:

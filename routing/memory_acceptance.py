@@ -90,11 +90,15 @@ class MemoryAcceptance(MemoryPart):
             self._state.records[job_id] = record
             self._state.end_without_result(record, JobState.FAILED, error.message, error)
 
-    def cancel(self, job_id: str) -> bool:
+    def cancel(self, job_id: str, revocation: str | None = None) -> bool:
         with self._lock:
+            if (revocation, job_id) in self._state.revocations:
+                return True
             record = self._state.find(job_id)
             if record is None or record.state.final:
                 return False
+            if revocation is not None:
+                self._state.revocations.append((revocation, job_id))
             if record.running:
                 record.state = JobState.CANCELLING
             else:

@@ -45,6 +45,8 @@ class MemoryState:
         self.alive: dict[str, None] = {}
         self.expiries: list[tuple[float, str]] = []
         self.ended: deque[str] = deque(maxlen=ENDED_KEPT)
+        # name and job of each that was carried out
+        self.revocations: deque[tuple[str, str]] = deque(maxlen=ENDED_KEPT)
         self.after: deque[str] = deque()
         self.queues: dict[str, deque[str]] = {}
         self.role: PumpRole | None = None

@@ -92,8 +92,8 @@ class RedisBoard:
         pairs = [part for pair in fields.items() for part in pair]
         self._call("refuse", job_id, *_error_arguments(error), *pairs)
 
-    def cancel(self, job_id: str) -> bool:
-        return acceptance.cancel(self._client, job_id)
+    def cancel(self, job_id: str, revocation: str | None = None) -> bool:
+        return acceptance.cancel(self._client, job_id, revocation)
 
     def take_pump(self, router: str) -> PumpRole | None:
         fence = int(self._call("take_pump", router, self._role_ms))

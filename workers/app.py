@@ -17,6 +17,7 @@ from workers.settings import Settings
 TRANSPORT = "workers.transport:Transport"
 AMQP = "workers.reconnect:Amqp"
 CONSUMER = "workers.consumer:Consumer"
+CONTROL = "workers.mailbox:Control"
 CONNECT_TIMEOUT_S = 3.0
 SOCKET_TIMEOUT_S = 10.0
 
@@ -37,7 +38,7 @@ def make_app(settings: Settings, role: Role, name: str, queues: tuple[str, ...])
     revocation is stored, one each for sending and for results. What the board opens comes
     on top.
     """
-    app = Celery(f"noidle-{role}", amqp=AMQP, set_as_current=False, fixups=[])
+    app = Celery(f"noidle-{role}", amqp=AMQP, control=CONTROL, set_as_current=False, fixups=[])
     app.conf.update(
         **_broker(settings, role, name),
         **_messages(queues),

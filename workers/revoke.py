@@ -15,6 +15,7 @@ from celery.worker import control
 from noidle import keys
 from noidle.errors import ClusterUnavailable
 from routing.board import Board
+from workers.mailbox import message_tag
 
 LOG = logging.getLogger("noidle.revoke")
 REMEMBERED_S = 60
@@ -49,7 +50,8 @@ def replace_revoke(board: Board, unborn: Unborn | None) -> None:
 
     def revoke(state: Any, task_id: Any, **options: Any) -> dict[str, str]:
         """Cancel jobs by id."""
-        unknown = [one for one in maybe_list(task_id) or [] if not _cancel(board, str(one))]
+        told = message_tag()
+        unknown = [one for one in maybe_list(task_id) or [] if not _cancel(board, str(one), told)]
         if unknown and unborn is not None:
             for job_id in unknown:
                 unborn.remember(job_id)
@@ -70,10 +72,10 @@ def replace_revoke(board: Board, unborn: Unborn | None) -> None:
         )(command)
 
 
-def _cancel(board: Board, job_id: str) -> bool:
-    """False if no job of this id is known."""
+def _cancel(board: Board, job_id: str, told: str | None) -> bool:
+    """False if no job of this id is known. Every router and pool is `told` the same."""
     try:
-        return board.cancel(job_id) or board.status(job_id) is not None
+        return board.cancel(job_id, told) or board.status(job_id) is not None
     except ClusterUnavailable as error:
         LOG.warning("job %s is not cancelled: %s", job_id, error, extra={"job": job_id})
         return True

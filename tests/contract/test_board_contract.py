@@ -165,6 +165,21 @@ def test_a_held_job_is_cancelled_at_once(cluster: Cluster) -> None:
     assert cluster.board.cancel("a") is False
 
 
+def test_a_revocation_that_several_workers_hear_hits_no_job_sent_again(cluster: Cluster) -> None:
+    """A pool that heard of it after the router cancelled the second try of the same id."""
+    cluster.accept(generate("a"))
+    assert cluster.board.cancel("a", "told-1") is True
+    cluster.accept(generate("a"))
+    assert cluster.board.cancel("a", "told-1") is True
+    assert cluster.state("a") is JobState.HELD
+    assert cluster.board.cancel("a", "told-2") is True
+    assert cluster.state("a") is JobState.CANCELLED
+    assert cluster.board.cancel("b", "told-3") is False
+    cluster.accept(generate("b"))
+    assert cluster.board.cancel("b", "told-3") is True
+    assert cluster.state("b") is JobState.CANCELLED
+
+
 def test_a_leased_job_is_cancelled_at_once_and_frees_its_slot(cluster: Cluster) -> None:
     cluster.accept(generate("a"))
     cluster.lease("a")

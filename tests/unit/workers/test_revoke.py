@@ -3,8 +3,10 @@
 import pytest
 from celery.worker import control
 
+from noidle.jobs import parse_job
 from tests.unit.workers.world import AwayBoard, World
 from workers import revoke
+from workers.mailbox import handling
 
 
 class Unborn:
@@ -47,6 +49,21 @@ def test_known_jobs_are_cancelled_and_celery_remembers_none_of_them(world, celer
     command()(None, task_id=held)
     command("terminate")(None, "KILL", held)
     assert (unborn.ids, celerys) == ([], [])
+
+
+class Message:
+    def __init__(self, delivery_tag):
+        self.delivery_tag = delivery_tag
+
+
+def test_a_message_that_another_worker_obeyed_hits_no_job_sent_again(world, celerys):
+    revoke.replace_revoke(world.board, None)
+    job = {"kind": "generate", "id": "again", "model": "echo", "prompt": "p"}
+    for tag, state in (("tag-1", "cancelled"), ("tag-1", "held"), ("tag-2", "cancelled")):
+        world.board.accept(parse_job(job))
+        with handling(Message(tag)):
+            command()(None, task_id="again")
+        assert world.state("again") == state
 
 
 def test_an_id_that_nobody_knows_is_remembered_and_left_to_celery(world, celerys):
