@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -23,6 +23,8 @@ RETRIES = 3
 SCHEMES = ("redis", "rediss", "unix")
 _HIDDEN = "***"
 _SECRETS = frozenset({"password", "ssl_password"})
+_CANNOT_SERVE = ("DB index is out of range", "MISCONF")
+"""How errors begin that say no command of ours can be done, and that redis-py has no class for."""
 
 
 def connect(url: str, *, max_connections: int = 64) -> redis.Redis:
@@ -94,6 +96,21 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             f" address and password are right",
             address=place,
         ) from error
+    except ResponseError as error:
+        if not _cannot_serve(error):
+            raise
+        place = address(client)
+        raise ClusterUnavailable(
+            f"Redis at {place} does not serve ({error}): make room for it on its disk or in its"
+            " memory, or correct the address",
+            address=place,
+        ) from error
+
+
+def _cannot_serve(error: ResponseError) -> bool:
+    return isinstance(error, NoPermissionError | OutOfMemoryError) or str(error).startswith(
+        _CANNOT_SERVE
+    )
 
 
 def _bad_url(url: str) -> ConfigError:

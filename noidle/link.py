@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import redis
-from redis.exceptions import AuthenticationError, AuthorizationError
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError
 
 from noidle.connection import connect
 from noidle.errors import ClusterUnavailable
@@ -84,4 +84,4 @@ class Link:
 
 def _refused(error: ClusterUnavailable) -> bool:
     """A wrong password does not become right by waiting."""
-    return isinstance(error.__cause__, AuthenticationError | AuthorizationError)
+    return isinstance(error.__cause__, AuthenticationError | AuthorizationError | NoPermissionError)

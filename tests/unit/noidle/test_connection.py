@@ -2,7 +2,13 @@
 
 import pytest
 import redis
-from redis.exceptions import AuthenticationError, BusyLoadingError, ReadOnlyError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+)
 
 from noidle.connection import BLOCK_LIMIT_S, SOCKET_TIMEOUT_S, connect, reachable, safe_url
 from noidle.errors import ClusterUnavailable, ConfigError
@@ -55,6 +61,11 @@ def test_connections_are_bounded_and_outwait_every_blocking_command() -> None:
         BusyLoadingError("loading"),
         ReadOnlyError("a replica"),
         AuthenticationError("wrong password"),
+        # a full disk, a full memory, a wrong database or user once ended in a traceback
+        redis.ResponseError("MISCONF Errors writing to the AOF file: No space left on device"),
+        redis.ResponseError("DB index is out of range"),
+        OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+        NoPermissionError("this user has no permissions to run the 'evalsha' command"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_named(error: Exception) -> None:
