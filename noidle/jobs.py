@@ -20,6 +20,8 @@ from noidle.fault import first_fault, misfit
 
 MAX_TEXT_BYTES = 1 << 20
 """Longest prompt, scored text or inline training text, in UTF-8 bytes."""
+MAX_HEAD_SIZE = 1024
+"""Channels of one attention head."""
 
 
 class JobClass(StrEnum):
@@ -155,6 +157,9 @@ class ModelShape(BaseModel):
         # rotary embedding turns pairs of a head's channels
         if self.hidden % (2 * self.heads):
             raise misfit("hidden", self.hidden, f"a multiple of twice the heads ({self.heads})")
+        if self.hidden > MAX_HEAD_SIZE * self.heads:
+            widest = f"at most {MAX_HEAD_SIZE} times the heads ({self.heads})"
+            raise misfit("hidden", self.hidden, widest)
         return self
 
 

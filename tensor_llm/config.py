@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noidle.errors import CheckpointError, shorten
-from noidle.jobs import ModelShape
+from noidle.jobs import MAX_HEAD_SIZE, ModelShape
 
 ARCHITECTURE = "noidle"
 
@@ -18,7 +18,7 @@ _LARGEST = {
     "hidden": 65_536,
     "heads": 1024,
     "kv_heads": 1024,
-    "head_size": 1024,
+    "head_size": MAX_HEAD_SIZE,
     "mlp": 1_048_576,
     "vocabulary": 4_194_304,
     "context": 16_777_216,

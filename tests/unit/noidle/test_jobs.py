@@ -100,6 +100,10 @@ TRAIN_REFUSED = [
         {"shape": {"hidden": 100}},
         "shape.hidden = 100: allowed is a multiple of twice the heads (4)",
     ),
+    (
+        {"shape": {"hidden": 65_536}},
+        "shape.hidden = 65536: allowed is at most 1024 times the heads (4)",
+    ),
     ({"shape": {"tied_head": 1}}, "shape.tied_head = 1: allowed is true or false"),
     (
         {"shape": 3},
