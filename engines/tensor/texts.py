@@ -25,7 +25,10 @@ def read_texts(path: str, text_dir: Path) -> list[str]:
     if chosen.is_file():
         files = [chosen]
     else:
-        files = [_resolved(path, file, root) for file in _text_files(chosen)]
+        files = [
+            _resolved(f"{path} ({file.relative_to(chosen)})", file, root)
+            for file in _text_files(chosen)
+        ]
     if not files:
         raise InvalidJob.of("path", path, f"a folder that holds {', '.join(SUFFIXES)} files")
     total = sum(file.stat().st_size for file in files)

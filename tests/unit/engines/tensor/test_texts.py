@@ -60,7 +60,7 @@ def test_a_link_that_leads_outside_is_refused_by_name(root, tmp_path):
 
 def test_a_link_in_a_folder_that_leads_outside_refuses_the_folder(root, tmp_path):
     (root / "book" / "z.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidJob, match=r"book \(z\.txt\)"):
         read_texts("book", root)
 
 
