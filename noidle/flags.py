@@ -29,7 +29,8 @@ def job_from_flags(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
     """The job as JSON data: only what was given, the rest is left to its default.
 
     Raises:
-        InvalidJob: the file or standard input is no UTF-8, or cannot be read.
+        InvalidJob: the file or standard input is no UTF-8, or cannot be read; or the text is
+            given twice.
     """
     job: dict[str, Any] = {"kind": kind}
     for name, value in vars(flags).items():
@@ -59,6 +60,8 @@ def read_text(path: str, field: str) -> str:
 
 def _text(flags: argparse.Namespace, field: str, *, wanted: bool) -> str | None:
     given: str | None = getattr(flags, field, None)
+    if given is not None and flags.file is not None:
+        raise InvalidJob.of(field, given, "one text: an argument or --file, not both")
     if given is not None and given != "-":
         return given
     if flags.file is not None:

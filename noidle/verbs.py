@@ -3,6 +3,7 @@ status; knows nothing of the cluster's own verbs."""
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -127,8 +128,18 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
         help="print text as it is made (default: at a terminal)",
     )
     parser.add_argument(
-        "--timeout-s", type=float, metavar="S", help="stop waiting after so long without news"
+        "--timeout-s", type=_seconds, metavar="S", help="stop waiting after so long without news"
     )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is a number from 0")
+    return value
 
 
 def _submit(client: Client, flags: argparse.Namespace) -> int:

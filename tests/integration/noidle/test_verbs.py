@@ -81,6 +81,20 @@ def test_submit_reads_standard_input(pool: HandPool, capsys, monkeypatch):
     assert claim.job.model_dump()["prompt"] == "こんにちは"
 
 
+def test_a_text_given_twice_is_refused(capsys, tmp_path):
+    """The file was passed over in silence."""
+    (tmp_path / "text").write_text("some text")
+    assert main([*GENERATE, "--file", str(tmp_path / "text")]) == 2
+    assert "prompt = 'Hello': allowed is one text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "soon"])
+def test_a_wrong_timeout_is_refused_before_anything_is_sent(seconds, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([*GENERATE, "--timeout-s", seconds])
+    assert f"{seconds!r}: allowed is a number from 0" in capsys.readouterr().err
+
+
 def test_submit_reads_a_file_and_sets_every_kind_of_field(pool: HandPool, capsys, tmp_path):
     (tmp_path / "text").write_text("some text")
     flags = ["--file", str(tmp_path / "text"), "--steps", "3", "--layers", "2", "--no-tied-head"]
