@@ -12,8 +12,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from noidle.errors import ConfigError, shorten
+from noidle.fault import allowed
 
 PREFIX = "NOIDLE_"
 _HOST = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -96,7 +98,9 @@ def load_settings(environment: Mapping[str, str] | None = None, **given: Any) ->
         name = variable.removeprefix(PREFIX).lower()
         if name not in fields or variable != variable.upper():
             raise _unknown(variable, found[variable])
-        values[name] = found[variable]
+        # as a compose file leaves a variable that is not set
+        if found[variable]:
+            values[name] = found[variable]
     values |= {name: value for name, value in given.items() if value is not None}
     try:
         return Settings(**values)
@@ -114,10 +118,17 @@ def _unknown(variable: str, value: str) -> ConfigError:
 def _refusal(error: ValidationError) -> ConfigError:
     fault = error.errors(include_url=False)[0]
     name = str(fault["loc"][0])
-    allowed = fault["msg"].removeprefix("Value error, ")
     # an address may hold a password
     value = "…" if name == "url" else fault["input"]
-    return _error(PREFIX + name.upper(), value, allowed[0].lower() + allowed[1:])
+    return _error(PREFIX + name.upper(), value, _allowed(name, fault))
+
+
+def _allowed(name: str, fault: ErrorDetails) -> str:
+    # a validator of ours says it in its own words
+    if fault["type"] == "value_error":
+        return fault["msg"].removeprefix("Value error, ")
+    schema = Settings.model_json_schema()
+    return allowed(schema["properties"][name], schema)
 
 
 def _error(variable: str, value: object, allowed: str) -> ConfigError:

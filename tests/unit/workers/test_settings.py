@@ -14,6 +14,12 @@ def test_an_empty_environment_gives_the_defaults():
     assert settings.texts == settings.data_dir / "text"
 
 
+def test_an_empty_variable_counts_as_not_set():
+    """An empty NOIDLE_DATA_DIR was the working directory."""
+    empty = {f"NOIDLE_{name.upper()}": "" for name in Settings.model_fields}
+    assert load_settings(empty) == load_settings({})
+
+
 def test_each_field_has_its_variable():
     settings = load_settings(
         {
@@ -44,11 +50,11 @@ def test_only_the_named_environment_is_read(monkeypatch):
 @pytest.mark.parametrize(
     ("variable", "value", "allowed"),
     [
-        ("NOIDLE_SLOTS", "0", "greater than or equal to 1"),
-        ("NOIDLE_SLOTS", "many", "valid integer"),
-        ("NOIDLE_LEASE_S", "-1", "greater than or equal to 1"),
+        ("NOIDLE_SLOTS", "0", "a whole number from 1 to 1024"),
+        ("NOIDLE_SLOTS", "many", "a whole number from 1 to 1024"),
+        ("NOIDLE_LEASE_S", "-1", "a number from 1 to 3600"),
         ("NOIDLE_HOST", "a b", "letters, digits"),
-        ("NOIDLE_LOG_LEVEL", "loud", "'debug', 'info'"),
+        ("NOIDLE_LOG_LEVEL", "loud", "debug or info"),
         ("NOIDLE_SLOT", "3", "did you mean NOIDLE_SLOTS?"),
         ("NOIDLE_slots", "3", "did you mean NOIDLE_SLOTS?"),
         ("NOIDLE_XYZZY", "3", "NOIDLE_URL"),
