@@ -110,8 +110,8 @@ def url_from_environment() -> str:
     url = os.environ.get(URL_VARIABLE)
     if not url:
         raise ConfigError(
-            f"no address of a cluster: pass one, or set {URL_VARIABLE}; `noidle up` shows that of"
-            " the cluster it starts",
+            f"no address of a cluster: pass one, or set {URL_VARIABLE}; where"
+            " `noidle up` runs: NOIDLE_URL=$(cat ~/.noidle/secrets/url)",
             variable=URL_VARIABLE,
             allowed="redis://[:password@]host[:port][/database], or rediss:// for TLS",
         )

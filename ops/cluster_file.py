@@ -28,6 +28,8 @@ class ClusterFile(BaseModel):
 
     # Redis's address, with its password
     url: str
+    # holds that address alone, for shells and programs
+    url_file: str | None = None
     # whether the supervisor runs that Redis itself
     embedded: bool
     # the supervisor
@@ -50,6 +52,13 @@ def read(data: DataDir) -> ClusterFile | None:
 
 def write(data: DataDir, cluster: ClusterFile) -> None:
     write_private(data.cluster_file, cluster.model_dump_json(indent=2))
+    write_private(data.url_file, f"{cluster.url}\n")
+
+
+def remove(data: DataDir) -> None:
+    """Nothing is up any more."""
+    for file in (data.url_file, data.cluster_file):
+        file.unlink(missing_ok=True)
 
 
 def running(data: DataDir) -> ClusterFile | None:

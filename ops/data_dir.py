@@ -17,7 +17,7 @@ class DataDir:
 
     cluster.json   what is up, while something is up
     lock           held by the supervisor
-    secrets/       passwords, one a file, for the owner alone
+    secrets/       passwords, one a file, and the address of what is up; for the owner alone
     valkey/        the embedded server's configuration and append-only file
     logs/          one file a process, bounded
     models/, text/ what jobs write and may read
@@ -28,6 +28,10 @@ class DataDir:
     @property
     def cluster_file(self) -> Path:
         return self.root / "cluster.json"
+
+    @property
+    def url_file(self) -> Path:
+        return self.secrets / "url"
 
     @property
     def lock(self) -> Path:

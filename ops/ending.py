@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from noidle.errors import NoidleError
-from ops import leftovers
+from ops import cluster_file, leftovers
 from ops.data_dir import DataDir
 from ops.lock import DataLock, holder
 
@@ -56,7 +56,7 @@ def _clear_leftovers(data: DataDir) -> list[str]:
     lock = DataLock(data.lock)
     lock.take()
     try:
-        data.cluster_file.unlink(missing_ok=True)
+        cluster_file.remove(data)
         return leftovers.clear(data.root)
     finally:
         lock.release()

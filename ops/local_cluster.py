@@ -140,7 +140,11 @@ class LocalCluster:
         for spec in specs:
             self._supervisor.start(spec)
         self._file = ClusterFile(
-            url=source.url, embedded=source.embedded, pid=os.getpid(), flower=flower
+            url=source.url,
+            url_file=str(self._data.url_file),
+            embedded=source.embedded,
+            pid=os.getpid(),
+            flower=flower,
         )
         self._write_file()
         return [spec.name for spec in pools]
@@ -193,7 +197,7 @@ class LocalCluster:
         # the last net: nothing of ours lives after this
         self._supervisor.kill_all()
         leftovers.clear(self._data.root)
-        self._data.cluster_file.unlink(missing_ok=True)
+        cluster_file.remove(self._data)
         if names:
             self._view.say("everything has ended")
 

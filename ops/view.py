@@ -2,6 +2,7 @@
 of how processes are kept alive."""
 
 import json
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -123,14 +124,17 @@ def ready_lines(overview: Overview, cluster: ClusterFile, *, show_password: bool
         flower = cluster.flower
         password = flower.password if show_password else f"in {flower.password_file}"
         lines.append(f"Flower: {flower.url} (user {flower.user}, password {password})")
+    if cluster.url_file is not None:
+        lines.append(f"for programs: export NOIDLE_URL=$(cat {shlex.quote(cluster.url_file)})")
     lines.append("next: noidle submit generate --help; noidle status; noidle down")
     return lines
 
 
 def ready_json(overview: Overview, cluster: ClusterFile) -> dict[str, object]:
-    """The same for programs; Redis's address stays in cluster.json, which only its owner reads."""
+    """The same for programs; Redis's address stays in a file that only its owner reads."""
     return {
         "pid": cluster.pid,
+        "url_file": cluster.url_file,
         "pools": [pool.model_dump(mode="json") for pool in overview.pools],
         "flower": cluster.flower.model_dump(exclude={"password"}) if cluster.flower else None,
         "pids": cluster.pids,

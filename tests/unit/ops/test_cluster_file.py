@@ -46,6 +46,16 @@ def test_the_file_is_for_its_owner_alone(data: DataDir):
     assert stat.S_IMODE(data.cluster_file.stat().st_mode) == 0o600
 
 
+def test_the_address_lies_in_a_file_of_its_own_while_the_cluster_is_up(data: DataDir):
+    """Nothing told a program on this host where the cluster's Redis was."""
+    cluster_file.write(data, make_cluster(1))
+    assert data.url_file.read_text().strip() == make_cluster(1).url
+    assert stat.S_IMODE(data.url_file.stat().st_mode) == 0o600
+    cluster_file.remove(data)
+    assert not data.url_file.exists()
+    assert not data.cluster_file.exists()
+
+
 def test_a_damaged_file_names_no_cluster(data: DataDir):
     data.cluster_file.write_text("{")
     assert cluster_file.read(data) is None
