@@ -73,6 +73,12 @@ def test_late_work_cannot_be_done_early() -> None:
     assert lower_bound_s(make_described(), requests) == pytest.approx(111.0, rel=1e-3)
 
 
+def test_early_work_that_is_not_done_in_time_is_left_for_later() -> None:
+    """11 s of work at 0 and as much at 5 s."""
+    requests = [make_request(number, arrive_s=5.0 * (number > 9)) for number in range(20)]
+    assert lower_bound_s(make_described(), requests) == pytest.approx(22.0, rel=1e-3)
+
+
 def test_the_bound_counts_a_full_batch() -> None:
     described = make_described(describe_pool(slots=10, step_s=0.1, prefill_tokens_per_s=1e9))
     requests = [make_request(number, prompt=1) for number in range(100)]
