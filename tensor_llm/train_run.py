@@ -18,7 +18,7 @@ from tensor_llm.model import Decoder, new_decoder
 from tensor_llm.store import CHECKPOINT_FILE, ModelStore, read_json, revision_name
 from tensor_llm.tokenizer import Tokenizer
 from tensor_llm.train_plan import TrainPlan
-from tensor_llm.train_state import TrainState
+from tensor_llm.train_state import TrainState, last_of_unfinished
 from tensor_llm.training import Trainer
 
 
@@ -76,7 +76,8 @@ class TrainRun:
         )
 
     def save(self, token8: str, *, keep: int = 3) -> ModelInfo:
-        """Writes a checkpoint, makes it the model's current revision, deletes old ones."""
+        """Writes a checkpoint, makes it the model's current revision, deletes old ones; but not
+        what other runs that train this model go on from."""
         revision = revision_name(self.trainer.model_step, token8)
         info = save_model(
             self.store,
@@ -89,7 +90,7 @@ class TrainRun:
             state=self.trainer.state(),
         )
         self.store.set_current(self.name, revision)
-        self.store.prune(self.name, keep=keep)
+        self.store.prune(self.name, keep=keep, in_use=last_of_unfinished(self.store, self.name))
         return info
 
 

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from noidle.errors import CheckpointError
-from tensor_llm.store import read_json
+from tensor_llm.store import ModelStore, read_json
 from tensor_llm.weights import read_tensors, write_tensors
 
 STATE_FILE = "training.json"
 MOMENTS_FILE = "training.safetensors"
+UNFINISHED_KEPT = 8
+"""Runs of one model that may go on; a cancelled one cannot be told from one that waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,27 @@ class TrainState:
             first={name: moments[f"first.{name}"] for name in shapes},
             second={name: moments[f"second.{name}"] for name in shapes},
         )
+
+
+def last_of_unfinished(store: ModelStore, name: str) -> list[str]:
+    """The last revision of each run that has steps to make, of the eight that wrote last."""
+    last: dict[str, tuple[int, str]] = {}
+    for revision in store.revisions(name):
+        try:
+            path = store.directory(name, revision) / STATE_FILE
+            facts = read_json(path)
+            plan = _field(facts, "plan", dict, path)
+            unfinished = _field(facts, "step", int, path) < _field(plan, "steps", int, path)
+            written = path.stat().st_mtime_ns
+        # no training state, or none that could be used
+        except (CheckpointError, OSError):
+            continue
+        run = json.dumps([plan, facts.get("corpus"), facts.get("base_step")], sort_keys=True)
+        # later steps of a run come later
+        last.pop(run, None)
+        if unfinished:
+            last[run] = (written, revision)
+    return [revision for _, revision in sorted(last.values())[-UNFINISHED_KEPT:]]
 
 
 _MOMENTS = ("first", "second")

@@ -6,6 +6,7 @@ from noidle.jobs import ModelShape, Train
 from tensor_llm.checkpoint import load_model
 from tensor_llm.store import ModelStore
 from tensor_llm.train_run import TrainRun
+from tensor_llm.train_state import UNFINISHED_KEPT
 from tests.unit.tensor_llm.builders import JAPANESE, TEXT
 
 SHAPE = ModelShape(layers=2, hidden=32, heads=4, kv_heads=2, vocabulary=300, context=32)
@@ -69,6 +70,34 @@ def test_what_was_saved_does_not_change_when_training_goes_on(store):
     steps(run, 2)
     steps(resumed, 2)
     assert torch.equal(load_model(store, "mini", revision).model.embedding.weight, before)
+
+
+def test_two_jobs_that_train_one_model_leave_each_other_what_they_go_on_from(store):
+    """The one with fewer steps lost its checkpoint as soon as the other wrote, and failed."""
+    ahead = open_run(store)
+    steps(ahead, 6)
+    ahead.save("a6")
+    behind = TrainRun.open(store, JOB.model_copy(update={"steps": 30}), DOCUMENTS, seed=9)
+    behind_at = behind.save("b6").revision
+    for step in range(7, 12):
+        steps(ahead, 1)
+        ahead_at = ahead.save(f"a{step}").revision
+    assert open_run(store, ahead_at).trainer.steps_done == 11
+    job = JOB.model_copy(update={"steps": 30})
+    again = TrainRun.open(store, job, DOCUMENTS, seed=9, revision=behind_at)
+    for step in range(7, 12):
+        steps(again, 1)
+        again.save(f"b{step}")
+    assert ahead_at in store.revisions("mini")
+
+
+def test_what_runs_may_go_on_from_is_bounded(store):
+    """Cancelled runs would fill the disk."""
+    for seed in range(UNFINISHED_KEPT + 4):
+        TrainRun.open(store, JOB, DOCUMENTS, seed=seed).save(f"s{seed}")
+    kept = store.revisions("mini")
+    assert len(kept) == UNFINISHED_KEPT
+    assert kept[-1] == f"step-000000-s{UNFINISHED_KEPT + 3}"
 
 
 def test_another_job_begins_on_the_weights_there_are(store):
