@@ -85,8 +85,9 @@ def test_a_second_one_on_the_same_directory_is_refused(local: Local):
 
 
 def test_no_password_is_on_any_command_line_or_in_any_log(local: Local):
-    secrets = [path.read_text() for path in local.data.secrets.iterdir()]
-    assert len(secrets) == 2
+    secrets = [path.read_text().strip() for path in local.data.secrets.iterdir()]
+    # two passwords, and the address
+    assert len(secrets) == 3
     assert len(marked(local.root)) >= 6
     shown = [" ".join(psutil.Process(pid).cmdline()) for pid in marked(local.root)]
     shown += [path.read_text(errors="replace") for path in local.data.logs.iterdir()]
