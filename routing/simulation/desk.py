@@ -20,6 +20,9 @@ from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Start
 from routing.simulation.request import EPOCH_MS, Fate, Request
 
+LOOK_S_A_POOL = 1e-5
+"""A look takes about so long for each pool of the cluster; the next one comes behind it."""
+
 
 class Desk:
     """A scheduler. Leases reach their pool at once: the milliseconds between are not modelled."""
@@ -34,6 +37,9 @@ class Desk:
         self._sets = HeldSets()
         self._promises = Promises()
         self._now_s = 0.0
+        self._next_look_s = 0.0
+        # something happened during a look
+        self._missed = False
         self._turn = 0
         self._spurned = False
         self._deep = Timer(lambda: self._now_s, DEEP_S)
@@ -51,11 +57,16 @@ class Desk:
 
     def wake_s(self, now_s: float) -> float:
         # without a free slot only the end of a run changes anything
-        waits = self._held and self._any_free()
-        return now_s + SNAPSHOTS_S if waits else math.inf
+        if not (self._held and self._any_free()):
+            return math.inf
+        return self._next_look_s if self._missed else now_s + SNAPSHOTS_S
 
     def starts(self, now_s: float) -> Iterator[Start]:
+        self._missed = now_s < self._next_look_s
+        if self._missed:
+            return
         self._now_s = now_s
+        self._next_look_s = now_s + LOOK_S_A_POOL * len(self._pools)
         more = True
         while more and self._held and self._any_free():
             leased = 0

@@ -124,3 +124,11 @@ def test_the_policy_looks_again_while_nothing_happens() -> None:
     fates = {fate.request.number: fate for fate in play("noidle", described, requests).fates}
     assert [fates[number].pool for number in range(3)] == [0, 0, 1]
     assert 10.0 < fates[2].start_s < 20.0
+
+
+def test_a_look_begins_behind_the_one_before() -> None:
+    """Two pools make a look of 20 µs; a job that comes during one is seen by the next."""
+    requests = [make_request(number, prompt=1, arrive_s=number * 5e-6) for number in range(2)]
+    first, second = play("noidle", MIXED, requests).fates
+    assert first.start_s == 0.0
+    assert second.start_s == pytest.approx(2e-5)
