@@ -47,34 +47,71 @@ static void score_tile(const HeadGroup& h, const T* keys, int64_t stride, int64_
 
 // Scores of one head become weights; returns what former sums must be multiplied with.
 static float weigh_tile(float* scores, int64_t count, float* largest, float* total) {
-  for (int64_t s = count; s < kTile; s++) scores[s] = -1e30f;
+  int64_t whole = round_up(count, 16);
+  for (int64_t s = count; s < whole; s++) scores[s] = -1e30f;
   Lanes::F most = Lanes::set1(*largest);
-  for (int64_t s = 0; s < kTile; s += 16) most = Lanes::max(most, Lanes::load(scores + s));
+  for (int64_t s = 0; s < whole; s += 16) most = Lanes::max(most, Lanes::load(scores + s));
   float now = Lanes::largest(most);
   Lanes::F sum = Lanes::zero();
-  for (int64_t s = 0; s < kTile; s += 16) {
-    Lanes::F weight =
-        exponential(Lanes::sub(Lanes::load(scores + s), Lanes::set1(now)));
+  for (int64_t s = 0; s < whole; s += 16) {
+    // what lies beyond the count has the weight e^-87: nothing
+    Lanes::F weight = exponential(Lanes::sub(Lanes::load(scores + s), Lanes::set1(now)));
     Lanes::store(scores + s, weight);
+    sum = Lanes::add(sum, weight);
   }
-  for (int64_t s = count; s < kTile; s++) scores[s] = 0;
-  for (int64_t s = 0; s < kTile; s += 16) sum = Lanes::add(sum, Lanes::load(scores + s));
-  float former = std::exp(*largest - now);
+  float former = now == *largest ? 1 : std::exp(*largest - now);
   *largest = now;
   *total = *total * former + Lanes::sum(sum);
   return former;
+}
+
+// W times 16 elements of one head; sums of their own, so that none waits for another.
+template <int W, class T>
+INLINE void add_columns(const float* weights, const T* values, int64_t stride, int64_t count,
+                        float former, float* out) {
+  Lanes::F sum[W];
+#pragma GCC unroll 4
+  for (int i = 0; i < W; i++)
+    sum[i] = Lanes::mul(Lanes::load(out + i * 16), Lanes::set1(former));
+  for (int64_t s = 0; s < count; s++)
+#pragma GCC unroll 4
+    for (int i = 0; i < W; i++)
+      sum[i] = Lanes::fma(Lanes::set1(weights[s]), load_cached(values + s * stride + i * 16), sum[i]);
+#pragma GCC unroll 4
+  for (int i = 0; i < W; i++) Lanes::store(out + i * 16, sum[i]);
 }
 
 template <class T>
 static void add_values(const HeadGroup& h, int64_t g, const T* values, int64_t stride,
                        int64_t count, float former) {
   const float* weights = h.scores + g * kTile;
-  for (int64_t d = 0; d < h.head_size; d += 16) {
-    float* out = h.out + g * h.head_size + d;
-    Lanes::F sum = Lanes::mul(Lanes::load(out), Lanes::set1(former));
-    for (int64_t s = 0; s < count; s++)
-      sum = Lanes::fma(Lanes::set1(weights[s]), load_cached(values + s * stride + d), sum);
-    Lanes::store(out, sum);
+  float* out = h.out + g * h.head_size;
+  int64_t d = 0;
+  for (; d + 64 <= h.head_size; d += 64)
+    add_columns<4>(weights, values + d, stride, count, former, out + d);
+  for (; d < h.head_size; d += 16)
+    add_columns<1>(weights, values + d, stride, count, former, out + d);
+}
+
+// The positions one step of the online softmax takes: within one block.
+struct Tile {
+  int64_t at, count;
+};
+
+INLINE Tile tile_of(const Cache& cache, const int64_t* table, int64_t position, int64_t last) {
+  int64_t within = position % cache.block_tokens;
+  int64_t block = table[position / cache.block_tokens];
+  return {block * cache.block_stride + within * cache.token_stride,
+          std::min({kTile, cache.block_tokens - within, last + 1 - position})};
+}
+
+// One head's part of a tile: too scattered for the hardware to foresee.
+template <class T>
+INLINE void prefetch_tile(const T* from, const Cache& cache, Tile tile, int64_t head_size) {
+  for (int64_t s = 0; s < tile.count; s++) {
+    const char* token = (const char*)(from + tile.at + s * cache.token_stride);
+    for (int64_t byte = 0; byte < head_size * int64_t(sizeof(T)); byte += 64)
+      __builtin_prefetch(token + byte, 0, 3);
   }
 }
 
@@ -86,16 +123,20 @@ static void attend(const HeadGroup& h, const Cache& cache, const T* keys, const 
   std::fill(largest, largest + h.heads, -1e30f);
   std::fill(total, total + h.heads, 0.0f);
   std::fill(h.out, h.out + h.heads * h.head_size, 0.0f);
+  Tile tile = tile_of(cache, table, first, last);
   for (int64_t s = first; s <= last;) {
-    int64_t within = s % cache.block_tokens;
-    int64_t count = std::min({kTile, cache.block_tokens - within, last + 1 - s});
-    int64_t at = table[s / cache.block_tokens] * cache.block_stride + within * cache.token_stride;
-    score_tile(h, keys + at, cache.token_stride, count);
-    for (int64_t g = 0; g < h.heads; g++) {
-      float former = weigh_tile(h.scores + g * kTile, count, &largest[g], &total[g]);
-      add_values(h, g, values + at, cache.token_stride, count, former);
+    Tile now = tile;
+    s += now.count;
+    if (s <= last) {
+      tile = tile_of(cache, table, s, last);
+      prefetch_tile(keys, cache, tile, h.head_size);
+      prefetch_tile(values, cache, tile, h.head_size);
     }
-    s += count;
+    score_tile(h, keys + now.at, cache.token_stride, now.count);
+    for (int64_t g = 0; g < h.heads; g++) {
+      float former = weigh_tile(h.scores + g * kTile, now.count, &largest[g], &total[g]);
+      add_values(h, g, values + now.at, cache.token_stride, now.count, former);
+    }
   }
   for (int64_t g = 0; g < h.heads; g++)
     for (int64_t d = 0; d < h.head_size; d += 16) {

@@ -29,10 +29,9 @@ static void product_chunk(const Product& p, int64_t first, int64_t last, const O
                           int64_t rows) {
   const Weight& w = *p.weight;
 #ifdef NOIDLE_AMX
-  static thread_local ThreadMemory memory;
-  if (x.form == Form::kPanels) return bf16_chunk(p, first, last, x, rows, memory);
-  if (w.kind != kBf16 && x.form == Form::kPlain)
-    return packed_chunk(p, first, last, x, rows, memory);
+  static thread_local ChunkMemory memory;
+  if (x.form == Form::kPanels) return direct_chunk(p, first, last, x, rows, memory);
+  if (x.form == Form::kPlain && rows > 1) return wide_chunk(p, first, last, x, rows, memory);
 #endif
   for (int64_t block = first; block < last; block++) {
     if (w.kind == kBf16) product_rows<kBf16>(p, block, x, rows);
@@ -45,7 +44,7 @@ static void product_chunk(const Product& p, int64_t first, int64_t last, const O
 static int64_t chunk_blocks(const Weight& w, int64_t rows, int threads) {
   int64_t fitting = kChunkBytes / block_bytes(w);
 #ifdef NOIDLE_AMX
-  if (rows > kFewRows) {
+  if (rows > (w.kind == kBf16 ? kDirectRows : kFewRows)) {
     int64_t fair = block_count(w) / (4 * threads);
     fitting = std::min(kChunkPanelBytes / (32 * round_up(w.columns, 256)), fair);
   }

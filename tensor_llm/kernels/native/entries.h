@@ -6,12 +6,11 @@ static void linear_entry(const Weight& w, const float* x, int64_t rows, float* y
   char* memory = (char*)std::aligned_alloc(64, bytes);
   Operand operand = lay_out_operand(memory, rows, w);
   float* row_memory = (float*)std::calloc(size_t(rows * width), 4);
-  run_team(threads, 2, [&](Worker& worker) {
+  run_team(threads, 3, [&](Worker& worker) {
     worker.each(rows, [&](int64_t row) {
-      float* padded_row = row_memory + row * width;
-      std::memcpy(padded_row, x + row * w.columns, size_t(w.columns) * 4);
-      fill_operand(operand, row, padded_row, w);
+      std::memcpy(row_memory + row * width, x + row * w.columns, size_t(w.columns) * 4);
     });
+    fill_operand(worker, operand, row_memory, width, rows, w);
     Product product = {&w, y, w.rows, false};
     run_products(worker, &product, 1, operand, rows);
   });
@@ -43,8 +42,8 @@ static void step_entry(const Model& model, const Cache& cache, const Batch& batc
   Scratch scratch;
   lay_out(model, batch.rows, threads, memory, &scratch);
   scratch.run_count = find_runs(model, batch, scratch.runs);
-  // 12 phases a layer at most, the angles and the head
-  run_team(threads, int(model.layer_count) * 12 + 4, [&](Worker& worker) {
+  // a layer has up to 13 phases; then the angles and the head
+  run_team(threads, int(model.layer_count) * 13 + 4, [&](Worker& worker) {
     Step(model, cache, batch, scratch, worker).run();
   });
 }

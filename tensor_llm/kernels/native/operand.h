@@ -7,6 +7,8 @@ static constexpr bool kTiles = false;
 #endif
 // up to so many rows packed weights are multiplied as bytes
 static constexpr int64_t kFewRows = 16;
+// up to so many rows bfloat16 weights are read as they lie
+static constexpr int64_t kDirectRows = 32;
 // operands are laid out for whole tiles of rows
 static constexpr int64_t kRowMultiple = 32;
 
@@ -37,7 +39,8 @@ INLINE int64_t round_up(int64_t n, int64_t multiple) {
 }
 
 static Form form_for(const Weight& w, int64_t rows) {
-  if (w.kind == kBf16) return kTiles && rows > 1 ? Form::kPanels : Form::kPlain;
+  if (w.kind == kBf16)
+    return kTiles && rows > 1 && rows <= kDirectRows ? Form::kPanels : Form::kPlain;
   return kTiles && rows > kFewRows ? Form::kPlain : Form::kCodes;
 }
 
@@ -100,25 +103,46 @@ static void fill_codes(const Operand& to, int64_t row, const float* x, const Wei
   }
 }
 
+// columns of a panel that one thread fills at a time
+static constexpr int64_t kSlice = 128;
+
 static void fill_bf16(uint16_t* to, int64_t stride, const float* x, int64_t columns) {
   for (int64_t i = 0; i < columns; i += 16) Lanes::store_bf16(to + i, Lanes::load(x + i));
   int64_t filled = round_up(columns, 16);
   std::memset(to + filled, 0, size_t(stride - filled) * 2);
 }
 
-static void fill_panel(const Operand& to, int64_t row, const float* x, int64_t columns) {
-  uint16_t* pair = to.bf16 + row / 16 * 16 * to.stride + row % 16 * 2;
+// Fills one row where rows lie apart; x is padded to 16 with zeros.
+static void fill_row(const Operand& to, int64_t row, const float* x, const Weight& like) {
+  if (to.form == Form::kCodes) fill_codes(to, row, x, like);
+  else fill_bf16(to.bf16 + row * to.stride, to.stride, x, like.columns);
+}
+
+// Some columns of all rows: threads that took rows would write to the same cache lines. `x` holds
+// rows of `pitch` floats, a multiple of 16.
+static void fill_panels(const Operand& to, int64_t rows, const float* x, int64_t pitch,
+                        int64_t first, int64_t last) {
   uint16_t lanes[16];
-  for (int64_t i = 0; i < to.stride; i += 16) {
-    Lanes::store_bf16(lanes, i < columns ? Lanes::load(x + i) : Lanes::zero());
-    for (int j = 0; j < 16; j += 2, pair += 32) std::memcpy(pair, lanes + j, 4);
+  for (int64_t row = 0; row < rows; row++) {
+    uint16_t* pair = to.bf16 + row / 16 * 16 * to.stride + row % 16 * 2 + first * 16;
+    for (int64_t i = first; i < last; i += 16) {
+      Lanes::store_bf16(lanes, i < pitch ? Lanes::load(x + row * pitch + i) : Lanes::zero());
+      for (int j = 0; j < 16; j += 2, pair += 32) std::memcpy(pair, lanes + j, 4);
+    }
   }
 }
 
-// Fills row `row` for products with weights like `like`; x is padded to 16 with zeros.
-static void fill_operand(const Operand& to, int64_t row, const float* x, const Weight& like) {
-  if (to.form == Form::kCodes) fill_codes(to, row, x, like);
-  if (to.form == Form::kPanels) fill_panel(to, row, x, like.columns);
-  if (to.form == Form::kPlain)
-    fill_bf16(to.bf16 + row * to.stride, to.stride, x, like.columns);
+// One phase, or part of one: fills all rows for products with weights like `like`. `x` holds rows
+// of `pitch` floats, the columns padded to 16 with zeros.
+static void fill_operand(Worker& worker, const Operand& to, const float* x, int64_t pitch,
+                         int64_t rows, const Weight& like) {
+  if (to.form == Form::kPanels) {
+    int64_t columns = round_up(like.columns, 32);
+    worker.each((columns + kSlice - 1) / kSlice, [&](int64_t slice) {
+      int64_t first = slice * kSlice;
+      fill_panels(to, rows, x, pitch, first, std::min(first + kSlice, columns));
+    });
+    return;
+  }
+  worker.each(rows, [&](int64_t row) { fill_row(to, row, x + row * pitch, like); });
 }

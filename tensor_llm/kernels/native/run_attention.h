@@ -110,10 +110,9 @@ static void attend_run(const RunMemory& r, const Cache& cache, const T* keys, co
   int64_t queries = tokens * group, last = position + tokens - 1;
   start_run(r, queries, head_size);
   for (int64_t s = window ? std::max<int64_t>(0, position + 1 - window) : 0; s <= last;) {
-    int64_t within = s % cache.block_tokens;
-    int64_t count = std::min({kTile, cache.block_tokens - within, last + 1 - s});
-    int64_t at = table[s / cache.block_tokens] * cache.block_stride + within * cache.token_stride;
-    load_tile(r, keys + at, values + at, cache.token_stride, count, head_size);
+    Tile tile = tile_of(cache, table, s, last);
+    int64_t count = tile.count;
+    load_tile(r, keys + tile.at, values + tile.at, cache.token_stride, count, head_size);
     for (int64_t i = 0; i < queries; i += 4) score_four(r, i, head_size);
     for (int64_t i = 0; i < queries; i++) {
       float* scores = r.scores + i * kTile;

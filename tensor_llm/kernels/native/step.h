@@ -107,32 +107,37 @@ class Step {
     // the narrow one's memory, which the layers are done with
     Operand x = lay_out_operand((char*)s_.narrow.bf16, batch_.wanted_count, head);
     worker_.each(batch_.wanted_count, [&](int64_t row) {
-      float* normed = s_.normed + row * m_.hidden;
-      norm_row(batch_.x + batch_.wanted[row] * m_.hidden, m_.norm, m_.hidden, m_.epsilon, normed);
-      fill_operand(x, row, normed, head);
+      const float* from = batch_.x + batch_.wanted[row] * m_.hidden;
+      norm_row(from, m_.norm, m_.hidden, m_.epsilon, s_.normed + row * m_.hidden);
     });
+    fill_operand(worker_, x, s_.normed, m_.hidden, batch_.wanted_count, head);
     Product logits = {&head, batch_.logits, head.rows, false};
     run_products(worker_, &logits, 1, x, batch_.wanted_count);
   }
 
+  // The norm and what follows row by row in one phase, where rows lie apart.
   void norm(const float* weight, const Weight& like) {
+    bool apart = s_.narrow.form != Form::kPanels;
     worker_.each(batch_.rows, [&](int64_t row) {
       float* normed = s_.normed + row * m_.hidden;
       norm_row(batch_.x + row * m_.hidden, weight, m_.hidden, m_.epsilon, normed);
-      fill_operand(s_.narrow, row, normed, like);
+      if (apart) fill_row(s_.narrow, row, normed, like);
     });
+    if (!apart) fill(s_.narrow, s_.normed, m_.hidden, like);
   }
 
   void fill(const Operand& to, const float* x, int64_t width, const Weight& like) {
-    worker_.each(batch_.rows, [&](int64_t row) { fill_operand(to, row, x + row * width, like); });
+    fill_operand(worker_, to, x, width, batch_.rows, like);
   }
 
   void gate(const Weight& like) {
+    bool apart = s_.inner.form != Form::kPanels;
     worker_.each(batch_.rows, [&](int64_t row) {
       float* inner = s_.gate + row * m_.mlp;
       gate_row(inner, s_.up + row * m_.mlp, m_.mlp);
-      fill_operand(s_.inner, row, inner, like);
+      if (apart) fill_row(s_.inner, row, inner, like);
     });
+    if (!apart) fill(s_.inner, s_.gate, m_.mlp, like);
   }
 
   // cosines, then sines, of each row's position

@@ -1,8 +1,9 @@
 // Products by AMX: tiles of 16 rows of 64 bytes. Needs AMX-TILE, AMX-INT8 and AMX-BF16.
 //
-// bfloat16 weights are read as they lie, as the left side of a tile product, with activations in
-// panels as the right side. Packed weights become panels of bfloat16, a chunk at a time, once for
-// all rows of activations, which are the left side then.
+// With a few rows of activations bfloat16 weights are read as they lie, as the left side of a
+// tile product, with activations in panels as the right side. With many, and for packed weights,
+// a chunk of weights becomes panels, once for all rows of activations, which are the left side
+// then.
 //
 // A panel is 16 rows as a tile's right side wants them: pairs of columns together, (columns / 2,
 // 16, 2).
@@ -30,6 +31,10 @@ class ThreadMemory {
 
 // Compilers believe that tile instructions read no memory; what was written must be there.
 INLINE void settle(const void* written) { asm volatile("" : : "r"(written) : "memory"); }
+
+struct ChunkMemory {
+  ThreadMemory panels, rows;
+};
 
 // Sets all tiles to 16 rows of 64 bytes, and back to what they were: torch's library uses the
 // same threads and does not expect its setting to change.
@@ -91,11 +96,11 @@ INLINE void multiply_tiles(const uint16_t* left, int64_t left_stride, const uint
   _tile_stored(3, c + 16 * 32 + 16, 128);
 }
 
-// 16 x 16 floats, rows 32 apart, mirrored.
-INLINE void mirror(const float* from, Lanes::F* to) {
+// 16 x 16 words of 32 bits, rows `pitch` bytes apart, mirrored.
+INLINE void mirror(const void* from, int64_t pitch, Lanes::F* to) {
   __m512 a[16], b[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(from + i * 32);
+  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps((const char*)from + i * pitch);
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
     b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -172,35 +177,10 @@ static void put_mirrored(const Product& p, int64_t block, int64_t m, int64_t row
   for (int64_t down = 0; down < 2 && (block + down) * 16 < p.weight->rows; down++)
     for (int64_t right = 0; right < 2 && right * 16 < rows; right++) {
       Lanes::F lanes[16];
-      mirror(c + down * 16 * 32 + right * 16, lanes);
+      mirror(c + down * 16 * 32 + right * 16, 128, lanes);
       int64_t count = std::min<int64_t>(16, rows - right * 16);
       for (int64_t i = 0; i < count; i++) put(p, block + down, m + right * 16 + i, lanes[i]);
     }
-}
-
-// Many rows of activations against packed weights.
-static void packed_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
-                         int64_t rows, ThreadMemory& memory) {
-  const Weight& w = *p.weight;
-  int64_t columns = round_up(w.columns, w.group), size = columns * 16;
-  uint16_t* panels = (uint16_t*)memory.at_least((last - first) * size * 2);
-  for (int64_t block = first; block < last; block++)
-    unpack_panel(w, block, panels + (block - first) * size);
-  settle(panels);
-  alignas(64) float c[32 * 32];
-  for (int64_t m = 0; m < rows; m += 32) {
-    const uint16_t* left = x.bf16 + m * x.stride;
-    for (int64_t block = first; block < last; block += 2) {
-      const uint16_t* panel = panels + (block - first) * size;
-      bool one = block + 1 == last;
-      if (one) multiply_tiles<true>(left, x.stride, panel, panel, columns, nullptr, c);
-      else multiply_tiles<false>(left, x.stride, panel, panel + size, columns, nullptr, c);
-      for (int64_t i = 0; i < std::min<int64_t>(32, rows - m); i++) {
-        put(p, block, m + i, Lanes::load(c + i * 32));
-        if (!one) put(p, block + 1, m + i, Lanes::load(c + i * 32 + 16));
-      }
-    }
-  }
 }
 
 // Two blocks of rows of bfloat16 where they lie, or a copy with zeros behind the last row and
@@ -223,16 +203,62 @@ static LeftSide left_side(const Weight& w, int64_t block, ThreadMemory& memory) 
   return {copy, width};
 }
 
-// Some rows of activations, in panels, against bfloat16 weights.
-static void bf16_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
-                       int64_t rows, ThreadMemory& memory) {
+// Two blocks of bfloat16 weights as panels, `size` apart.
+static void turn_panels(const Weight& w, int64_t block, ThreadMemory& memory, uint16_t* to,
+                        int64_t size) {
+  LeftSide left = left_side(w, block, memory);
+  for (int64_t down = 0; down < 2 && (block + down) * 16 < w.rows; down++)
+    for (int64_t k = 0; k < round_up(w.columns, 32); k += 32) {
+      Lanes::F pairs[16];
+      mirror(left.rows + down * 16 * left.stride + k, left.stride * 2, pairs);
+      for (int i = 0; i < 16; i++)
+        Lanes::store((float*)(to + down * size + k * 16) + i * 16, pairs[i]);
+    }
+}
+
+static void make_panels(const Weight& w, int64_t first, int64_t last, ChunkMemory& memory,
+                        uint16_t* panels, int64_t size) {
+  for (int64_t block = first; block < last; block++) {
+    uint16_t* to = panels + (block - first) * size;
+    if (w.kind != kBf16) unpack_panel(w, block, to);
+    else if ((block - first) % 2 == 0) turn_panels(w, block, memory.rows, to, size);
+  }
+  settle(panels);
+}
+
+// Many rows of activations.
+static void wide_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
+                         int64_t rows, ChunkMemory& memory) {
+  const Weight& w = *p.weight;
+  int64_t columns = round_up(w.columns, w.kind == kBf16 ? 32 : w.group), size = columns * 16;
+  uint16_t* panels = (uint16_t*)memory.panels.at_least((last - first) * size * 2);
+  make_panels(w, first, last, memory, panels, size);
+  alignas(64) float c[32 * 32];
+  for (int64_t m = 0; m < rows; m += 32) {
+    const uint16_t* left = x.bf16 + m * x.stride;
+    for (int64_t block = first; block < last; block += 2) {
+      const uint16_t* panel = panels + (block - first) * size;
+      bool one = block + 1 == last;
+      if (one) multiply_tiles<true>(left, x.stride, panel, panel, columns, nullptr, c);
+      else multiply_tiles<false>(left, x.stride, panel, panel + size, columns, nullptr, c);
+      for (int64_t i = 0; i < std::min<int64_t>(32, rows - m); i++) {
+        put(p, block, m + i, Lanes::load(c + i * 32));
+        if (!one) put(p, block + 1, m + i, Lanes::load(c + i * 32 + 16));
+      }
+    }
+  }
+}
+
+// A few rows of activations, in panels, against bfloat16 weights.
+static void direct_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
+                       int64_t rows, ChunkMemory& memory) {
   const Weight& w = *p.weight;
   int64_t columns = round_up(w.columns, 32), size = x.stride * 16;
   alignas(64) float c[32 * 32];
   for (int64_t m = 0; m < rows; m += 32) {
     const uint16_t* panel = x.bf16 + m * x.stride;
     for (int64_t block = first; block < last; block += 2) {
-      LeftSide left = left_side(w, block, memory);
+      LeftSide left = left_side(w, block, memory.rows);
       // memory is read in the first pass only
       const char* next = m ? nullptr : (const char*)(left.rows + 32 * w.columns);
       if (rows - m <= 16)
