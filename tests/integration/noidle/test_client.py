@@ -261,7 +261,7 @@ def test_a_wrong_address_is_said_at_once_and_without_its_password():
 
 def test_without_an_address_the_client_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NOIDLE_URL", raising=False)
-    with pytest.raises(ConfigError, match="set NOIDLE_URL; `noidle up` shows"):
+    with pytest.raises(ConfigError, match="set NOIDLE_URL; where `noidle up` runs"):
         Client()
 
 
