@@ -75,8 +75,10 @@ INLINE void add_columns(const float* weights, const T* values, int64_t stride, i
     sum[i] = Lanes::mul(Lanes::load(out + i * 16), Lanes::set1(former));
   for (int64_t s = 0; s < count; s++)
 #pragma GCC unroll 4
-    for (int i = 0; i < W; i++)
-      sum[i] = Lanes::fma(Lanes::set1(weights[s]), load_cached(values + s * stride + i * 16), sum[i]);
+    for (int i = 0; i < W; i++) {
+      Lanes::F value = load_cached(values + s * stride + i * 16);
+      sum[i] = Lanes::fma(Lanes::set1(weights[s]), value, sum[i]);
+    }
 #pragma GCC unroll 4
   for (int i = 0; i < W; i++) Lanes::store(out + i * 16, sum[i]);
 }

@@ -9,11 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tensor_llm.cache import KVCache
+from tensor_llm.config import ModelConfig
 from tensor_llm.kernels import builder
+from tensor_llm.kernels.binding import blocks_of, pack_decoder, plan_of
 from tensor_llm.kernels.library import Kernels, all_kernels
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, linear, pack_linears
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
 from tensor_llm.kernels.step import DecodeStep
+from tensor_llm.model import new_decoder
 from tensor_llm.quantization import PackedWeight, WeightFormat, quantize, relative_error
 
 TOLERANCE = {"bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
@@ -252,6 +256,38 @@ def test_the_number_of_threads_changes_nothing(levels):
         torch.set_num_threads(before)
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("format_", [None, *WeightFormat])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_decoders_step_equals_its_own_decoding(format_, tied):
+    """Two rows of different lengths, prefilled by the decoder, continued by either."""
+    config = ModelConfig(
+        layers=2,
+        hidden=64,
+        heads=4,
+        kv_heads=2,
+        head_size=16,
+        mlp=96,
+        vocabulary=75,
+        context=64,
+        tied_head=tied,
+    )
+    decoder = new_decoder(config, seed=1).to(torch.bfloat16)
+    if format_ is not None:
+        pack_decoder(decoder, format_)
+    caches = [KVCache(config, rows=3, dtype=torch.bfloat16) for _ in range(2)]
+    for cache in caches:
+        for length in (9, 20):
+            decoder.prefill(torch.arange(length), cache, cache.claim())
+    token = torch.tensor([5, 70])
+    wanted = decoder.decode(token, caches[0], [0, 1])
+    step = DecodeStep(plan_of(decoder), blocks_of(caches[1]))
+    with torch.inference_mode():
+        found = step(decoder.embed(token[None])[0], torch.tensor([9, 20]), torch.tensor([[0], [1]]))
+    assert error(found, wanted) < 0.03
+    for part in ("k_LBCKD", "v_LBCKD"):
+        assert error(getattr(caches[1], part), getattr(caches[0], part)) < 0.02
 
 
 def test_sizes_that_no_vector_holds_go_through_torch():
