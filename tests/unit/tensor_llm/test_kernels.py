@@ -66,6 +66,18 @@ def test_products_equal_torch_at_every_level(levels, kind, size):
             assert error(found, wanted) < TOLERANCE[kind], (kernels.name, rows)
 
 
+@pytest.mark.parametrize("size", [(37, 100), (32, 40), (48, 64)], ids=str)
+def test_what_lies_behind_a_weight_does_not_count(levels, size):
+    """Tiles read whole rows of 32 columns: not beyond the last row."""
+    rows, columns = size
+    memory = torch.full((rows * columns + 2048,), torch.nan, dtype=torch.bfloat16)
+    weight = memory[: rows * columns].view(size).copy_(make_weight("bfloat16", *size))
+    for count in ROWS:
+        for kernels in levels:
+            found = kernels.linear(torch.randn(count, columns), weight)
+            assert found.isfinite().all(), (kernels.name, count)
+
+
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 def test_a_group_of_large_activations_does_not_blur_the_others(levels, kind):
     """Why activations have a scale a group, not one a row."""
