@@ -68,7 +68,7 @@ def test_a_poison_job_ends_failed_and_harms_no_other(fleet: Fleet, long_job: Job
     assert max(one.attempt or 0 for one in results) > 1, "nobody was beside it"
     assert long_job.status().attempt == 1
     # and the pool works on
-    assert fleet.send(engine="gpu").result(timeout_s=PATIENCE_S).attempt == 1
+    assert fleet.send(engine="gpu").result(timeout_s=PATIENCE_S).pool == "gpu@here"
 
 
 def test_a_job_of_ten_visibility_timeouts_runs_once(fleet: Fleet, long_job: Job):

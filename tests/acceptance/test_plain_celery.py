@@ -2,7 +2,6 @@
 carried through the router or refused in words."""
 
 import base64
-import gc
 import json
 import subprocess
 import sys
@@ -38,8 +37,10 @@ def url(echo_cluster: Local) -> str:
 def app(url: str) -> Iterator[Celery]:
     app = Celery("producer", broker=url, backend=url, set_as_current=False)
     yield app
-    # results that nobody holds any more sign off at the server, as long as it is there
-    gc.collect()
+    # else each result that is collected later opens a connection to sign off
+    app.backend.result_consumer.stop()
+    app.backend.result_consumer.subscribed_to.clear()
+    app.backend.client.connection_pool.disconnect()
     app.close()
 
 
