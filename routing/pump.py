@@ -31,7 +31,7 @@ HEADS = 32
 FEWEST_HEADS = 16
 """With fewer in sight, nothing is hidden: a class with so many sets that each shows less than all
 its heads shows more of them together."""
-DEEP_S = 0.5
+DEEP_S = 0.25
 """While every job in sight waits for a faster pool than one that is free, so often a look goes
 deeper: jobs behind those in sight may end sooner in the slow pool than at the end of the row."""
 IDLE_S = 0.5
