@@ -74,6 +74,7 @@ class Fleet:
 
 
 def generate(prompt: str = "one two three", **fields: Any) -> dict[str, Any]:
+    """A job, short unless told otherwise."""
     return {"kind": "generate", "model": "echo", "prompt": prompt, "max_tokens": 8, **fields}
 
 

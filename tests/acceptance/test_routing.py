@@ -19,14 +19,14 @@ from noidle.handle import Job
 from noidle.results import JobState
 from noidle.snapshot import PoolState, Pressure
 from tests.acceptance.described import program
-from tests.acceptance.fleet import Fleet, state
+from tests.acceptance.fleet import Fleet, generate, state
 from tests.integration.ops.commands import wait_for
 from tests.integration.workers.processes import ROOT, WorkerProcess
 from tests.valkey_process import ValkeyProcess
 
 CPU, CPU_1, CUDA = "cpu@here", "cpu.1@here", "cuda@here"
 SLOTS = {CPU: 4, CPU_1: 4, CUDA: 2}
-SHORT, LONG = {"max_tokens": 4}, {"max_tokens": 1_000}
+SHORT = {"max_tokens": 4}
 # on cuda: longer than a short job takes on cpu, and no longer than a test
 MINUTES = {"max_tokens": 20_000}
 PATIENCE_S = 60.0
@@ -97,8 +97,8 @@ class Told(Fleet):
                 job.outcome(timeout_s=PATIENCE_S)
 
     def pools_of(self, count: int, **fields: Any) -> set[str | None]:
-        """Where so many jobs run."""
-        jobs = [self.send(**{**SHORT, **fields}) for _ in range(count)]
+        """Where so many jobs run that come at once."""
+        jobs = self.client.submit_many(generate(**SHORT, **fields) for _ in range(count))
         return {job.result(timeout_s=PATIENCE_S).pool for job in jobs}
 
 
