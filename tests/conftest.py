@@ -1,11 +1,22 @@
 """Fixtures for every level: a real Valkey on a loopback port."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 import redis
 
 from tests.valkey_process import ValkeyProcess
+
+
+@pytest.fixture(autouse=True)
+def root_logging() -> Iterator[None]:
+    """A Celery worker in a test's own process sets the root logger up for itself."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from compose import health
 from noidle.connection import connect
 from noidle.jobs import EngineName
 from noidle.snapshot import PoolSnapshot, PoolState
@@ -57,9 +58,17 @@ def test_a_router_is_well_while_one_decides(valkey_url: str):
     assert check("router", valkey_url).returncode == 0
 
 
-@pytest.mark.parametrize("role", ["cpu", "flower"])
-def test_what_does_not_answer_is_ill_in_one_line(role: str):
-    done = check(role, f"redis://:secret@127.0.0.1:{free_port()}/0")
+def test_a_redis_that_does_not_answer_is_ill_in_one_line():
+    done = check("cpu", f"redis://:secret@127.0.0.1:{free_port()}/0")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "secret" not in done.stderr
+
+
+def test_a_flower_that_does_not_answer_is_ill_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    # the usual port may have a Flower of somebody else
+    monkeypatch.setattr(health, "FLOWER", f"http://127.0.0.1:{free_port()}/healthcheck")
+    assert health.main(["flower"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

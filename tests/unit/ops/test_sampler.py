@@ -25,7 +25,14 @@ def test_a_pool_without_a_device_has_the_hosts_memory_and_its_own_process():
 
 
 def test_the_engine_is_measured_while_it_lives():
-    engine = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    engine = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert engine.stdout is not None
+    # until it has started and only waits
+    engine.stdout.readline()
     clock = Clock()
     sampler = HostSampler("box", clock=clock)
     names = [each.name for each in sampler.sample(engine.pid).processes]
