@@ -4,12 +4,12 @@ import os
 from typing import Annotated
 
 import typer
-from workers.router import run_router
 
 from ops.child import MARK
 from ops.commands.options import Data, Redis, cluster_settings
 from ops.doctor.redis_server import require_redis
 from ops.process_log import log_to_stderr
+from workers.router import run_router
 
 
 def router(
