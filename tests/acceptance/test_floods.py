@@ -115,6 +115,9 @@ def test_a_pool_of_another_host_takes_jobs_and_hands_back_what_it_cannot_finish(
     """It joins by address. What it gives back goes on elsewhere, token for token."""
     mine = {"prompt": "so it goes", "engine": "cpu", "seed": 7, "max_tokens": 100}
     expected = Answer.of(fleet.send(**mine).result(timeout_s=PATIENCE_S))
+    # the last slot here is taken, so that mine will go there
+    blocker = fleet.send(engine="cpu", **HALF_AN_HOUR)
+    fleet.wait_moving(blocker)
     # so slow that only the far end of the flood ends sooner there
     second = fleet.pool(
         *("cpu", "--slots", "4"), NOIDLE_HOST="there", NOIDLE_GRACE_S="0.2", ECHO_STEP_S="0.2"
@@ -125,9 +128,6 @@ def test_a_pool_of_another_host_takes_jobs_and_hands_back_what_it_cannot_finish(
     waited_ms = first_lease_ms(fleet, flood) - ready_ms
     report(f"a second host got held work {waited_ms:.0f} ms after it was seen ready")
 
-    # the last slot here is taken, so that mine goes there
-    blocker = fleet.send(engine="cpu", **HALF_AN_HOUR)
-    fleet.wait_moving(blocker)
     job = fleet.send(**mine)
     fleet.wait_moving(job, *flood)
     assert job.status().pool == THERE
