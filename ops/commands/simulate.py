@@ -64,7 +64,10 @@ def simulate(
     )
     setting = prepare(question)
     named = list(POLICIES) if policy and ALL in policy else policy or [NOIDLE]
-    found = list(answers(setting, named))
+    _tell(setting, list(answers(setting, named)), json=json)
+
+
+def _tell(setting: Setting, found: list[Figures], *, json: bool) -> None:
     if json:
         records = [_record(setting, one) for one in found]
         output.as_json(records[0] if len(records) == 1 else records)
