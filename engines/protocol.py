@@ -125,20 +125,24 @@ class Step(_Message):
 
 
 class RunResult(_Message):
-    """How a run ended; text and tokens are those of this attempt, all of them emitted before."""
+    """How a run ended; text and tokens are those of this attempt, all of them emitted before.
+    Log-probabilities are those of every attempt's tokens, as a later one reads them all again."""
 
     text: str | None = None
     tokens: tuple[int, ...] | None = None
     finish_reason: str | None = None
     prompt_tokens: int | None = None
+    prefix_tokens: int | None = None
     logprobs: tuple[float, ...] | None = None
     perplexity: float | None = None
     train: TrainReport | None = None
     model: str | None = None
     revision: str | None = None
     load_ms: float | None = None
+    tokenize_ms: float | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
+    stream_ms: float | None = None
     tpot_ms: float | None = None
 
 

@@ -23,6 +23,8 @@ ORDER_BY_SERVICE = 0.0
 """Order of a training job before its first slice: nobody has had less service."""
 PROGRESS_ENTRIES = 1_000
 """Progress events kept on the stream of a training job."""
+TURN_BYTES = 16
+"""A template writes about five tokens around a message, and a token is about three bytes."""
 HEARD_MS = 60_000
 """So long a revocation is known by its name."""
 _ACCEPT = Script("accept")
@@ -103,7 +105,10 @@ def held_set(job: AnyJob, storage: str | None = None) -> str:
 
 
 def prompt_bytes(job: AnyJob) -> int:
-    """UTF-8 bytes of what the engine must read."""
+    """UTF-8 bytes of what the engine must read; of messages with about what a template puts
+    around each."""
+    if isinstance(job, Generate) and job.messages is not None:
+        return sum(len(one.content.encode()) + TURN_BYTES for one in job.messages)
     text = job.prompt if isinstance(job, Generate) else job.text
     return len(text.encode()) if text else 0
 

@@ -19,7 +19,8 @@ from noidle.errors import InvalidJob
 from noidle.fault import first_fault, misfit
 
 MAX_TEXT_BYTES = 1 << 20
-"""Longest prompt, scored text or inline training text, in UTF-8 bytes."""
+"""Longest prompt, messages together, scored text or inline training text, in UTF-8 bytes."""
+MAX_MESSAGES = 1000
 MAX_HEAD_SIZE = 1024
 """Channels of one attention head."""
 
@@ -31,6 +32,15 @@ class JobClass(StrEnum):
     STANDARD = "standard"  # a program waits for the result
     BATCH = "batch"  # somebody reads it later
     BACKGROUND = "background"  # whenever there is room
+
+
+class Role(StrEnum):
+    """Who says a message."""
+
+    SYSTEM = "system"  # whoever sets the model up
+    USER = "user"  # whoever asks
+    ASSISTANT = "assistant"  # the model, in an earlier turn
+    TOOL = "tool"  # a program that the model called, with its answer
 
 
 class EngineName(StrEnum):
@@ -105,11 +115,32 @@ class _Job(BaseModel):
         """Raises InvalidJob where fields that are right by themselves do not go together."""
 
 
+class Message(BaseModel):
+    """One turn of a conversation. What `content` says is text, never a special token."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: Role
+    # a question must say something; other turns may be empty
+    content: String
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if self.role is Role.USER and not self.content:
+            raise misfit("content", self.content, "text of at least 1 character, as the user's")
+        return self
+
+
 class Generate(_Job):
-    """Continue `prompt` by up to `max_tokens` tokens."""
+    """Continue `prompt`, or answer `messages`, by up to `max_tokens` tokens."""
 
     kind: Literal["generate"] = "generate"
-    prompt: Text
+    # exactly one of the two
+    prompt: Text | None = None
+    # a conversation, written as the model's own chat template says
+    messages: tuple[Message, ...] | None = Field(
+        default=None, min_length=1, max_length=MAX_MESSAGES
+    )
     max_tokens: Whole = Field(default=128, ge=1, le=1_000_000)
     # 0 takes the likeliest token each time
     temperature: Number = Field(default=0.0, ge=0, le=10)
@@ -118,9 +149,22 @@ class Generate(_Job):
     stop: tuple[Annotated[String, Field(min_length=1, max_length=200)], ...] = Field(
         default=(), max_length=16
     )
+    # have the result tell how probable the model found each token of the answer, before
+    # temperature, top_k and top_p
+    logprobs: Annotated[bool, Strict()] = False
 
     def check_fit(self) -> None:
+        one = "exactly one of prompt and messages"
+        if self.prompt is None and self.messages is None:
+            raise InvalidJob(f"prompt is missing: allowed is {one}", field="prompt", allowed=one)
+        if self.prompt is not None and self.messages is not None:
+            shown = f"{len(self.messages)} messages"
+            raise InvalidJob.of("messages", shown, f"{one}; prompt is given too")
         _check_size("prompt", self.prompt)
+        size = sum(len(message.content.encode()) for message in self.messages or ())
+        if size > MAX_TEXT_BYTES:
+            limit = f"at most {MAX_TEXT_BYTES} bytes of UTF-8 together, these have {size}"
+            raise InvalidJob.of("messages", f"{len(self.messages or ())} messages", limit)
 
 
 class Score(_Job):

@@ -49,8 +49,12 @@ class JobTimes(_Wire):
     queued_ms: float | None = None
     # loading the model, where this job had to wait for it
     load_ms: float | None = None
+    # from text to tokens, the chat template included
+    tokenize_ms: float | None = None
     prefill_ms: float | None = None
     decode_ms: float | None = None
+    # from tokens to text that may be shown, all parts together
+    stream_ms: float | None = None
     # from acceptance to the end
     total_ms: float | None = None
     # time to first token, from acceptance
@@ -82,9 +86,12 @@ class JobResult(_Wire):
     text: str | None = None
     tokens: tuple[int, ...] | None = None
     prompt_tokens: int | None = None
+    # of these, the ones whose keys and values an earlier run had left in the cache
+    prefix_tokens: int | None = None
     # stop, length, or eos
     finish_reason: str | None = None
-    # score: of tokens 1…n-1, each given those before it
+    # natural logarithms. score: of tokens 1…n-1, each given those before it; generate, where the
+    # job asked for them: of each of `tokens`
     logprobs: tuple[float, ...] | None = None
     perplexity: float | None = None
     train: TrainReport | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from noidle.acceptance import goal, held_set, prompt_bytes, tokens_wanted
 from noidle.jobs import JobClass
 from noidle.record import UNKNOWN
-from noidle.results import Decision, JobResult, JobState, JobStatus, JobTimes, StreamEvent
+from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent
 from routing.board import AnyJob, Checkpoint, Claim, Envelope, HeldJob
 from routing.bounds import AFTER_KEEP_S
 
@@ -149,16 +149,13 @@ def with_times(record: Record, result: JobResult, now: float) -> JobResult:
     """The result with the times that the board measures."""
     waited = now - record.held_since if record.state is JobState.HELD else 0.0
     own = result.times
-    times = JobTimes(
-        held_ms=record.held_ms + max(0.0, waited),
-        queued_ms=record.queued_ms if own.queued_ms is None else own.queued_ms,
-        load_ms=own.load_ms,
-        prefill_ms=own.prefill_ms,
-        decode_ms=own.decode_ms,
-        total_ms=max(0.0, now - record.accepted),
-        ttft_ms=None if record.first is None else max(0.0, record.first - record.accepted),
-        tpot_ms=own.tpot_ms,
-    )
+    measured = {
+        "held_ms": record.held_ms + max(0.0, waited),
+        "queued_ms": record.queued_ms if own.queued_ms is None else own.queued_ms,
+        "total_ms": max(0.0, now - record.accepted),
+        "ttft_ms": None if record.first is None else max(0.0, record.first - record.accepted),
+    }
+    times = own.model_copy(update=measured)
     return result.model_copy(update={"id": record.id, "times": times})
 
 

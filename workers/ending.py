@@ -30,8 +30,10 @@ def done(claim: Claim, place: Place, said: RunResult) -> JobResult:
     tokens = None if said.tokens is None else (*claim.tokens, *said.tokens)
     times = JobTimes(
         load_ms=said.load_ms,
+        tokenize_ms=said.tokenize_ms,
         prefill_ms=said.prefill_ms,
         decode_ms=said.decode_ms,
+        stream_ms=said.stream_ms,
         tpot_ms=said.tpot_ms,
     )
     return _result(claim, place, JobState.DONE).model_copy(
@@ -39,6 +41,7 @@ def done(claim: Claim, place: Place, said: RunResult) -> JobResult:
             "text": text,
             "tokens": tokens,
             "prompt_tokens": said.prompt_tokens,
+            "prefix_tokens": said.prefix_tokens,
             "finish_reason": said.finish_reason,
             "logprobs": said.logprobs,
             "perplexity": said.perplexity,

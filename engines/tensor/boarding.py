@@ -88,7 +88,11 @@ class Gate:
 
 
 def _text(job: Generate | Score) -> str:
-    return job.prompt if isinstance(job, Generate) else job.text
+    text = job.prompt if isinstance(job, Generate) else job.text
+    if text is None:
+        allowed = "a prompt: this model has no chat template"
+        raise InvalidJob.of("messages", "messages", allowed)
+    return text
 
 
 def _check_size(job: Generate | Score, text: str, resident: Resident) -> None:

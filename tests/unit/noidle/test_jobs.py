@@ -28,11 +28,12 @@ UTF8 = "text that can be written as UTF-8, without half of a surrogate pair"
 
 REFUSED = [
     ({"prompt": ""}, "prompt = '': allowed is text of at least 1 character"),
-    ({"prompt": None}, "prompt = None: allowed is text of at least 1 character"),
+    ({"prompt": None}, "prompt is missing: allowed is exactly one of prompt and messages"),
     ({"prompt": 3}, "prompt = 3: allowed is text of at least 1 character"),
     ({"prompt": b"abc"}, "prompt = b'abc': allowed is text of at least 1 character"),
     ({"prompt": b"\xff"}, "prompt = b'\\xff': allowed is text of at least 1 character"),
     ({"prompt": "a\ud800"}, f"prompt = 'a\\ud800': allowed is {UTF8}"),
+    ({"logprobs": 1}, "logprobs = 1: allowed is true or false"),
     ({"max_tokens": 0}, "max_tokens = 0: allowed is a whole number from 1 to 1000000"),
     ({"max_tokens": -1}, "max_tokens = -1: allowed is a whole number from 1 to 1000000"),
     ({"max_tokens": True}, "max_tokens = True: allowed is a whole number from 1 to 1000000"),
@@ -77,6 +78,40 @@ REFUSED = [
     ({"maxtokens": 3}, "maxtokens = 3: no such field; did you mean 'max_tokens'?"),
     ({"clas": "batch"}, "clas = 'batch': no such field; did you mean 'class'?"),
     ({1: 2}, "job = 1: allowed is fields named by text"),
+]
+
+ASKED = {"role": "user", "content": "x"}
+ROLES = "system or user or assistant or tool"
+TURN = "an object with the fields content, role"
+MESSAGES_REFUSED = [
+    ([], f"messages = []: allowed is a list of 1 to 1000 entries, each {TURN}"),
+    ("hello", f"messages = 'hello': allowed is a list of 1 to 1000 entries, each {TURN}"),
+    (ASKED, None),
+    ([3], f"messages.0 = 3: allowed is {TURN}"),
+    ([{"role": "user"}], "messages.0.content is missing: allowed is text"),
+    ([{"content": "x"}], f"messages.0.role is missing: allowed is {ROLES}"),
+    (
+        [ASKED, {"role": "robot", "content": "x"}],
+        f"messages.1.role = 'robot': allowed is {ROLES}",
+    ),
+    ([{"role": "user", "content": 3}], "messages.0.content = 3: allowed is text"),
+    ([{"role": "user", "content": None}], "messages.0.content = None: allowed is text"),
+    (
+        [{"role": "user", "content": [{"type": "text", "text": "x"}]}],
+        "messages.0.content = [{'type': 'text', 'text': 'x'}]: allowed is text",
+    ),
+    (
+        [{"role": "user", "content": ""}],
+        "messages.0.content = '': allowed is text of at least 1 character, as the user's",
+    ),
+    (
+        [{"role": "tool", "content": "a\ud800"}],
+        f"messages.0.content = 'a\\ud800': allowed is {UTF8}",
+    ),
+    (
+        [{**ASKED, "contents": "x"}],
+        "messages.0.contents = 'x': no such field; did you mean 'content'?",
+    ),
 ]
 
 TRAIN_REFUSED = [
@@ -125,6 +160,45 @@ def test_a_wrong_field_is_refused_by_name_value_and_what_is_allowed(change, mess
     assert str(error) == message
     assert error.field
     assert error.allowed
+
+
+@pytest.mark.parametrize(("messages", "message"), MESSAGES_REFUSED, ids=shorten)
+def test_wrong_messages_are_refused_naming_the_turn(messages, message):
+    error = refusal({"kind": "generate", "model": "m", "messages": messages})
+    assert error.field.partition(".")[0] == "messages"
+    assert message is None or str(error) == message
+
+
+def test_a_job_with_both_prompt_and_messages_is_refused():
+    error = refusal({**GENERATE, "messages": [ASKED]})
+    assert error.field == "messages"
+    assert error.allowed == "exactly one of prompt and messages; prompt is given too"
+
+
+def test_a_thousand_messages_pass_and_one_more_is_refused():
+    job = parse_job({"kind": "generate", "model": "m", "messages": [ASKED] * 1000})
+    assert isinstance(job, Generate)
+    assert len(job.messages) == 1000
+    error = refusal({"kind": "generate", "model": "m", "messages": [ASKED] * 1001})
+    assert error.field == "messages"
+    assert len(str(error)) < 300
+
+
+def test_the_limit_of_messages_counts_the_bytes_of_all():
+    half = {"role": "user", "content": "あ" * (MAX_TEXT_BYTES // 6)}
+    fits = [half, half]
+    assert parse_job({"kind": "generate", "model": "m", "messages": fits})
+    error = refusal({"kind": "generate", "model": "m", "messages": [*fits, half]})
+    assert error.field == "messages"
+    assert "together, these have 1572858" in str(error)
+    assert len(str(error)) < 300
+
+
+def test_turns_that_need_not_say_anything_may_be_empty():
+    empty = [{"role": role, "content": ""} for role in ("system", "assistant", "tool")]
+    job = parse_job({"kind": "generate", "model": "m", "messages": [*empty, ASKED]})
+    assert parse_job(json.loads(json.dumps(to_wire(job)))) == job
+    assert to_wire(job)["messages"][-1] == ASKED
 
 
 @pytest.mark.parametrize(("change", "message"), TRAIN_REFUSED, ids=shorten)
@@ -221,7 +295,9 @@ json_data = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=6,
 )
-fields = st.sampled_from([*sorted(Train.model_fields), "class", "prompt", "top_p", "stop"])
+fields = st.sampled_from(
+    [*sorted(Train.model_fields), "class", "prompt", "messages", "logprobs", "top_p", "stop"]
+)
 
 
 @given(
