@@ -1,10 +1,45 @@
-"""Scaled dot-product attention in the three forms a decoder needs. Knows nothing of weights,
-caches or positions.
+"""Scaled dot-product attention in the forms a decoder needs, and what a layer asks of whoever
+keeps keys and values for it.
+
+Knows nothing of weights or caches.
 
 Letters: B rows, T queries, S keys, H query heads, K key/value heads, G = H / K, D head size."""
 
+from typing import Protocol
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tensor_llm.config import ModelConfig
+
+
+class Attending(Protocol):
+    """What the tokens of one call see; layers ask it in their order."""
+
+    @property
+    def position_BT(self) -> Tensor:
+        """Place of each token in its own sequence; one row may stand for all."""
+
+    def attend(self, layer: int, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        """Keeps `k` and `v` where it caches, and lets each query see what the layer's window
+        allows it. Returns (B, T, H, D)."""
+
+
+class WholeSequences:
+    """Each row is a whole sequence from its first token; nothing is kept."""
+
+    def __init__(self, position_BT: Tensor, config: ModelConfig) -> None:
+        self.position_BT = position_BT
+        self._config = config
+
+    def attend(self, layer: int, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        T = q_BTHD.shape[1]
+        window = self._config.window_of(layer)
+        if window is None or window >= T:
+            return attend_causal(q_BTHD, k_BTKD, v_BTKD)
+        seen_TT = torch.ones(T, T, dtype=torch.bool, device=q_BTHD.device).tril().triu(1 - window)
+        return attend_past(q_BTHD, k_BTKD, v_BTKD, seen_TT.expand(len(q_BTHD), T, T))
 
 
 def attend_causal(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:

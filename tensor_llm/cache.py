@@ -1,7 +1,7 @@
 """Keys and values of the tokens already read, so that each is computed once.
 
-Owns the memory, which row belongs to whom and how long each row is. Knows nothing of weights,
-attention or scheduling.
+Owns the memory, which row belongs to whom and how long each row is. Knows nothing of weights
+or scheduling.
 
 Letters: L layers held, B rows, T tokens of this call, C row capacity, S longest row of this
 call, K key/value heads, D head size."""
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tensor_llm.attention import attend_causal, attend_past
 from tensor_llm.config import ModelConfig
 from tensor_llm.shapes import check_shape
 
@@ -35,6 +36,7 @@ class KVCache:
         start: int = 0,
         stop: int | None = None,
     ) -> None:
+        self.config = config
         self.capacity = min(capacity or config.context, config.context)
         self.start = start
         self.stop = config.layers if stop is None else stop
@@ -149,6 +151,18 @@ class Span:
             longest=longest,
             seen_BTS=seen_BTS,
         )
+
+    def attend(self, layer: int, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        k_BSKD, v_BSKD = self.store(layer, k_BTKD, v_BTKD)
+        window = self.cache.config.window_of(layer)
+        cuts = window is not None and self.longest > window
+        if self.seen_BTS is None and not cuts:
+            return attend_causal(q_BTHD, k_BTKD, v_BTKD)
+        at_S = torch.arange(self.longest, device=self.cache.device)
+        seen_BTS = at_S <= self.position_BT[:, :, None] if self.seen_BTS is None else self.seen_BTS
+        if window is not None and cuts:
+            seen_BTS = seen_BTS & (at_S > self.position_BT[:, :, None] - window)
+        return attend_past(q_BTHD, k_BSKD, v_BSKD, seen_BTS)
 
     def store(self, layer: int, k_BTKD: Tensor, v_BTKD: Tensor) -> tuple[Tensor, Tensor]:
         """Writes this call's keys and values of one layer; returns all that its tokens may

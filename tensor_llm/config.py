@@ -51,6 +51,10 @@ class ModelConfig:
     # base of the rotary embedding's wavelengths
     rope_theta: float = 10_000.0
     norm_epsilon: float = 1e-5
+    # positions a token sees, itself included; None: all before it
+    window: int | None = None
+    # layers that see everything although window is set
+    full_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, largest in _LARGEST.items():
@@ -100,6 +104,8 @@ class ModelConfig:
             fault = f"{shorten(architecture)} is not supported; allowed is {ARCHITECTURE!r}"
             raise CheckpointError.of(path, fault, "architecture")
         _check_names(found, path)
+        if isinstance(found.get("full_layers"), list):
+            found["full_layers"] = tuple(found["full_layers"])
         try:
             return cls(**found)
         except ValueError as error:
@@ -112,6 +118,10 @@ class ModelConfig:
         layer = attention + 3 * self.hidden * self.mlp + 2 * self.hidden
         tables = (1 if self.tied_head else 2) * self.vocabulary * self.hidden
         return self.layers * layer + tables + self.hidden
+
+    def window_of(self, layer: int) -> int | None:
+        """Positions a token of this layer sees, itself included; None: all before it."""
+        return None if layer in self.full_layers else self.window
 
     def kv_bytes_per_token(self, item_bytes: int = 4) -> int:
         """Bytes of cache one token takes over all layers."""

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensor_llm.attention import attend_causal, attend_past
-from tensor_llm.cache import Span
+from tensor_llm.attention import Attending
 from tensor_llm.config import ModelConfig
 
 
@@ -57,19 +56,12 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.hidden, kv_width, bias=False)
         self.output = nn.Linear(query_width, config.hidden, bias=False)
 
-    def forward(self, x_BTE: Tensor, angles: Angles, layer: int, span: Span | None) -> Tensor:
+    def forward(self, x_BTE: Tensor, angles: Angles, layer: int, attending: Attending) -> Tensor:
         B, T, _ = x_BTE.shape
         q_BTHD = angles.turn(self.query(x_BTE).view(B, T, self.heads, self.head_size))
         k_BTKD = angles.turn(self.key(x_BTE).view(B, T, self.kv_heads, self.head_size))
         v_BTKD = self.value(x_BTE).view(B, T, self.kv_heads, self.head_size)
-        if span is None:
-            out_BTHD = attend_causal(q_BTHD, k_BTKD, v_BTKD)
-        else:
-            k_BSKD, v_BSKD = span.store(layer, k_BTKD, v_BTKD)
-            if span.seen_BTS is None:
-                out_BTHD = attend_causal(q_BTHD, k_BTKD, v_BTKD)
-            else:
-                out_BTHD = attend_past(q_BTHD, k_BSKD, v_BSKD, span.seen_BTS)
+        out_BTHD = attending.attend(layer, q_BTHD, k_BTKD, v_BTKD)
         out_BTE: Tensor = self.output(out_BTHD.reshape(B, T, self.heads * self.head_size))
         return out_BTE
 
@@ -99,7 +91,7 @@ class Layer(nn.Module):
         self.mlp_norm = RMSNorm(config.hidden, config.norm_epsilon)
         self.mlp = SwiGLU(config)
 
-    def forward(self, x_BTE: Tensor, angles: Angles, layer: int, span: Span | None) -> Tensor:
-        x_BTE = x_BTE + self.attention(self.attention_norm(x_BTE), angles, layer, span)
+    def forward(self, x_BTE: Tensor, angles: Angles, layer: int, attending: Attending) -> Tensor:
+        x_BTE = x_BTE + self.attention(self.attention_norm(x_BTE), angles, layer, attending)
         y_BTE: Tensor = x_BTE + self.mlp(self.mlp_norm(x_BTE))
         return y_BTE

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tensor_llm.cache import KVCache, Span
+from tensor_llm.attention import Attending, WholeSequences
+from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
 from tensor_llm.layers import Angles, Layer, RMSNorm
 from tensor_llm.shapes import check_shape
@@ -49,20 +50,25 @@ class Decoder(nn.Module):
         return x_BTE
 
     def run_layers(
-        self, x_BTE: Tensor, *, start: int = 0, stop: int | None = None, span: Span | None = None
+        self,
+        x_BTE: Tensor,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        attending: Attending | None = None,
     ) -> Tensor:
-        """The layers [start, stop), continuing `span`'s rows; without a span each row is a
-        whole sequence from its first token."""
+        """The layers [start, stop); without `attending` each row is a whole sequence from its
+        first token."""
         check_shape("x_BTE", x_BTE, None, None, self.config.hidden)
-        if span is None:
+        if attending is None:
             position_BT = torch.arange(x_BTE.shape[1], device=x_BTE.device)[None]
+            attending = WholeSequences(position_BT, self.config)
         else:
-            position_BT = span.position_BT
-            check_shape("x_BTE", x_BTE, *position_BT.shape, self.config.hidden)
-        angles = Angles(position_BT, self.config)
+            check_shape("x_BTE", x_BTE, *attending.position_BT.shape, self.config.hidden)
+        angles = Angles(attending.position_BT, self.config)
         stop = self.config.layers if stop is None else stop
         for index in range(start, stop):
-            x_BTE = self.layers[index](x_BTE, angles, index, span)
+            x_BTE = self.layers[index](x_BTE, angles, index, attending)
         return x_BTE
 
     def head(self, x_BTE: Tensor) -> Tensor:
@@ -80,7 +86,7 @@ class Decoder(nn.Module):
         """Reads the next chunk of one row; returns logits (V) after its last token."""
         check_shape("token_T", token_T, None)
         span = cache.extend([row], len(token_T))
-        x_BTE = self.run_layers(self.embed(token_T[None]), span=span)
+        x_BTE = self.run_layers(self.embed(token_T[None]), attending=span)
         logits_BTV = self.head(x_BTE[:, -1:])
         return logits_BTV[0, 0]
 
@@ -89,7 +95,7 @@ class Decoder(nn.Module):
         """Reads one token of each row, whatever their lengths; returns logits (B, V)."""
         check_shape("token_B", token_B, len(rows))
         span = cache.extend(rows, 1)
-        logits_BTV = self.head(self.run_layers(self.embed(token_B[:, None]), span=span))
+        logits_BTV = self.head(self.run_layers(self.embed(token_B[:, None]), attending=span))
         return logits_BTV[:, 0]
 
 

@@ -22,7 +22,7 @@ def score_chunks(
     for input_T, target_T in zip(inputs, targets, strict=True):
         with torch.inference_mode():
             span = cache.extend([row], len(input_T))
-            x_BTE = model.run_layers(model.embed(input_T[None]), span=span)
+            x_BTE = model.run_layers(model.embed(input_T[None]), attending=span)
             share_TV = model.head(x_BTE)[0].log_softmax(-1)
             logprob_T = share_TV.gather(-1, target_T[:, None])[:, 0]
         yield logprob_T.tolist()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engines.tensor.device import Device
+from tensor_llm.attention import WholeSequences
 from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
 from tensor_llm.layers import Angles, Layer
@@ -57,12 +58,12 @@ def _layer_s(config: ModelConfig, place: torch.device, dtype: torch.dtype, batch
     with torch.device(place):
         layer = Layer(config).to(dtype)
     position_BT = torch.zeros((batch, 1), dtype=torch.int64, device=place)
-    angles = Angles(position_BT, config)
+    angles, attending = Angles(position_BT, config), WholeSequences(position_BT, config)
     x_BTE = torch.zeros((batch, 1, config.hidden), dtype=dtype, device=place)
     times = []
     for _ in range(SAMPLES + 1):
         began_s = time.perf_counter()
-        layer(x_BTE, angles, 0, None)
+        layer(x_BTE, angles, 0, attending)
         if place.type != "cpu":
             torch.accelerator.synchronize(place)
         times.append(time.perf_counter() - began_s)
@@ -178,10 +179,10 @@ class HybridRunner:
     def _first(self, token_BT: Tensor, rows: Sequence[int], _: bool) -> Tensor:
         span = self._stages[0].cache.extend(rows, token_BT.shape[1])
         x_BTE = self._model.embed(token_BT.to(self._split.first))
-        return self._model.run_layers(x_BTE, stop=self._split.layer, span=span)
+        return self._model.run_layers(x_BTE, stop=self._split.layer, attending=span)
 
     def _second(self, x_BTE: Tensor, rows: Sequence[int], every: bool) -> Tensor:
         span = self._stages[1].cache.extend(rows, x_BTE.shape[1])
         x_BTE = x_BTE.to(self._split.second)
-        x_BTE = self._model.run_layers(x_BTE, start=self._split.layer, span=span)
+        x_BTE = self._model.run_layers(x_BTE, start=self._split.layer, attending=span)
         return self._model.head(x_BTE if every else x_BTE[:, -1:])

@@ -89,7 +89,7 @@ class WholeRunner:
         if not every:
             return self._model.prefill(token_T, self._cache, row)[None]
         span = self._cache.extend([row], len(token_T))
-        x_BTE = self._model.run_layers(self._model.embed(token_T[None]), span=span)
+        x_BTE = self._model.run_layers(self._model.embed(token_T[None]), attending=span)
         return self._model.head(x_BTE)[0]
 
     def decode(self, tokens: Sequence[int], rows: Sequence[int]) -> Landed:

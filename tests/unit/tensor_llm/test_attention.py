@@ -1,8 +1,10 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensor_llm.attention import attend_causal, attend_past
+from tensor_llm.attention import WholeSequences, attend_causal, attend_past
+from tests.unit.tensor_llm.builders import make_config
 
 sizes = st.fixed_dictionaries(
     {
@@ -51,3 +53,17 @@ def test_attention_over_the_past_equals_the_definition(sizes, past, seed):
     seen_BTS = torch.arange(S) <= (past_B[:, None] + torch.arange(T))[:, :, None]
     wanted = plain(q_BTHD, k_BSKD, v_BSKD, seen_BTS)
     torch.testing.assert_close(attend_past(q_BTHD, k_BSKD, v_BSKD, seen_BTS), wanted)
+
+
+@pytest.mark.parametrize("window", [1, 2, 4, 5, 6, None])
+def test_a_whole_sequence_sees_as_far_back_as_the_layers_window(window):
+    config = make_config(window=window, full_layers=(1,))
+    generator = torch.Generator().manual_seed(1)
+    q_BTHD = torch.randn(2, 5, 4, 8, generator=generator)
+    k_BTKD, v_BTKD = torch.randn(2, 2, 5, 2, 8, generator=generator)
+    attending = WholeSequences(torch.arange(5)[None], config)
+    for layer, reach in ((0, window or 5), (1, 5)):
+        at_T = torch.arange(5)
+        seen_TT = (at_T <= at_T[:, None]) & (at_T > at_T[:, None] - reach)
+        wanted = plain(q_BTHD, k_BTKD, v_BTKD, seen_TT.expand(2, 5, 5))
+        torch.testing.assert_close(attending.attend(layer, q_BTHD, k_BTKD, v_BTKD), wanted)

@@ -78,10 +78,12 @@ def test_layers_cut_in_two_with_a_cache_each_equal_the_whole(cut):
         token_BT = torch.tensor(random_tokens(4, seed=step)).view(2, 2)
         with torch.no_grad():
             wanted_BTV = model.head(
-                model.run_layers(model.embed(token_BT), span=whole.extend(rows, 2))
+                model.run_layers(model.embed(token_BT), attending=whole.extend(rows, 2))
             )
-            x_BTE = model.run_layers(model.embed(token_BT), stop=cut, span=first.extend(rows, 2))
-            x_BTE = model.run_layers(x_BTE, start=cut, span=second.extend(rows, 2))
+            x_BTE = model.run_layers(
+                model.embed(token_BT), stop=cut, attending=first.extend(rows, 2)
+            )
+            x_BTE = model.run_layers(x_BTE, start=cut, attending=second.extend(rows, 2))
             assert torch.equal(model.head(x_BTE), wanted_BTV)
 
 
@@ -127,7 +129,7 @@ def test_wrong_shapes_stop_at_the_border():
     with pytest.raises(ValueError, match="x_BTE has shape"):
         model.run_layers(torch.zeros(1, 1, 5))
     with pytest.raises(ValueError, match="x_BTE has shape"):
-        model.run_layers(torch.zeros(1, 2, 32), span=cache.extend([row], 1))
+        model.run_layers(torch.zeros(1, 2, 32), attending=cache.extend([row], 1))
 
 
 def test_bfloat16_stays_near_float32():
