@@ -121,8 +121,9 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: Role
-    # a question must say something; other turns may be empty
-    content: String
+    # a question must say something; other turns may be empty. The bound on the length has
+    # pydantic look for halves of surrogate pairs
+    content: String = Field(min_length=0)
 
     @model_validator(mode="after")
     def _asks_something(self) -> Self:
