@@ -274,6 +274,10 @@ class Board(Protocol):
 
     def register(self, model: ModelInfo) -> None: ...
 
+    def forget(self, model: str, storage: str) -> bool:
+        """A model was removed from its storage: jobs that name it are refused from now on.
+        False where it is not known to lie there."""
+
     def leave(self, pool: str) -> None:
         """Forgets a pool that ended in order."""
 

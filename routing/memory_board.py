@@ -62,6 +62,13 @@ class MemoryBoard(MemoryAcceptance, MemoryDecisions, MemoryRuns):
             if self._state.models.set(model):
                 self._state.wake()
 
+    def forget(self, model: str, storage: str) -> bool:
+        with self._lock:
+            forgotten = self._state.models.forget(model, storage)
+            if forgotten:
+                self._state.wake()
+            return forgotten
+
     def leave(self, pool: str) -> None:
         with self._lock:
             self._state.pools.pop(pool, None)

@@ -139,6 +139,14 @@ class Models:
         self.known[model.name] = model
         return before != model
 
+    def forget(self, name: str, storage: str) -> bool:
+        """Whether it was known to lie on that storage."""
+        known = self.known.get(name)
+        if known is None or known.storage != storage or name in self.planned:
+            return False
+        del self.known[name]
+        return True
+
     def forget_planned(self, name: str, job_id: str) -> None:
         if self.planned.get(name) == job_id:
             del self.planned[name], self.known[name]

@@ -261,6 +261,9 @@ class RedisBoard:
         text = model.model_dump_json(exclude_none=True)
         self._call("register", model.name, model.storage or "", text)
 
+    def forget(self, model: str, storage: str) -> bool:
+        return bool(self._call("forget", model, storage))
+
     def leave(self, pool: str) -> None:
         self._call("leave", pool)
 

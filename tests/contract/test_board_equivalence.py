@@ -51,6 +51,7 @@ calls = st.one_of(
     st.tuples(st.just("publish"), pools, st.sampled_from(("ready", "draining", "hard"))),
     st.tuples(st.just("time"), st.sampled_from((350.0, 350.0, 350.0, 2000.0))),
     st.tuples(st.just("after")),
+    st.tuples(st.just("forget")),
 )
 
 
@@ -134,6 +135,9 @@ class Driver:
         self.cluster.world.pass_time(seconds)
         self.refresh()
         return sorted(self.cluster.board.reap(self.cluster.role))
+
+    def do_forget(self) -> object:
+        return self.cluster.board.forget("mini", "disk")
 
     def do_after(self) -> object:
         taken = self.cluster.board.take_after()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from noidle.errors import InvalidJob
 from noidle.results import JobError, JobResult, JobState, JobTimes, StreamEvent
 from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Refusal, StepReport, Verdict
@@ -275,6 +276,26 @@ def test_a_model_of_a_present_storage_is_not_replaced_by_another_storages(cluste
     assert board.models()["mini"].revision == "old"
     board.register(ECHO)
     assert set(board.models()) == {"mini", "echo"}
+
+
+def test_a_model_that_was_removed_is_forgotten_where_it_lay(cluster: Cluster) -> None:
+    board = cluster.board
+    board.register(MINI)
+    board.register(ECHO)
+    assert not board.forget("mini", "another disk")
+    assert not board.forget("echo", MINI.storage or "")
+    assert not board.forget("nobody", MINI.storage or "")
+    assert set(board.models()) == {"mini", "echo"}
+    assert board.forget("mini", MINI.storage or "")
+    assert set(board.models()) == {"echo"}
+    with pytest.raises(InvalidJob, match="mini"):
+        cluster.accept(generate("a", model="mini"))
+
+
+def test_a_model_that_is_only_planned_is_not_forgotten(cluster: Cluster) -> None:
+    cluster.accept(train("t"))
+    assert not cluster.board.forget("mini", "")
+    assert "mini" in cluster.board.models()
 
 
 @pytest.mark.parametrize("size", [0, 1, 200_000])
