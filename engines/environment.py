@@ -14,6 +14,8 @@ from noidle.errors import ConfigError, shorten
 from noidle.jobs import EngineName
 
 PREFIX = "NOIDLE_"
+Dtype = Literal["float32", "bfloat16", "int8", "int4"]
+"""How weights lie in memory; the last two are packed: a code a weight, a scale a group."""
 
 
 class EngineEnvironment(BaseModel):
@@ -34,8 +36,8 @@ class EngineEnvironment(BaseModel):
     slots: int = Field(default=1, ge=1, le=4096)
     # the CPU plays the accelerator
     stand_in: bool = False
-    # absent: what suits the device
-    dtype: Literal["float32", "bfloat16"] | None = None
+    # absent: as stored where the engine is quick with that, else what suits the device
+    dtype: Dtype | None = None
     # as torch names it, such as cuda:1; absent: the first of the engine's kind
     device: str | None = None
     # for weights and cache; absent: what the device or host has free, less a reserve

@@ -279,6 +279,7 @@ def _environment(settings: Settings, plan: PoolPlan, storage: str) -> EngineEnvi
         threads=plan.threads,
         slots=plan.slots,
         stand_in=plan.stand_in,
+        dtype=settings.dtype,
         device=plan.device,
         memory_bytes=plan.memory_bytes,
         preload=plan.preload,

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from engines.environment import Dtype
 from noidle.errors import ConfigError, shorten
 from noidle.fault import allowed
 
@@ -44,6 +45,9 @@ class Settings(BaseModel):
     threads: int | None = Field(default=None, ge=1, le=4096)
     # models that pools load at start, separated by commas
     preload: tuple[str, ...] = ()
+    # how weights lie in memory; int8 and int4 are packed as they load, by the cpu engine alone;
+    # absent: as they are stored, where the engine is quick with that
+    dtype: Dtype | None = None
     # a claimed job that does not move this long is taken from its pool
     lease_s: float = Field(default=8.0, ge=1, le=3600)
     # what a pool that is told to stop leaves its jobs before it hands them back

@@ -28,12 +28,14 @@ def test_each_field_has_its_variable():
             "NOIDLE_HOST": "left",
             "NOIDLE_SLOTS": "6",
             "NOIDLE_PRELOAD": "one, two",
+            "NOIDLE_DTYPE": "int8",
             "HOME_OF_NOIDLE": "not ours",
         }
     )
     assert settings.url == "rediss://:secret@db:6380/1"
     assert settings.data_dir == Path("~/models").expanduser()
     assert (settings.host, settings.slots, settings.preload) == ("left", 6, ("one", "two"))
+    assert settings.dtype == "int8"
 
 
 def test_what_the_caller_gives_goes_before_the_environment():
@@ -55,9 +57,10 @@ def test_only_the_named_environment_is_read(monkeypatch):
         ("NOIDLE_LEASE_S", "-1", "a number from 1 to 3600"),
         ("NOIDLE_HOST", "a b", "letters, digits"),
         ("NOIDLE_LOG_LEVEL", "loud", "debug or info"),
+        ("NOIDLE_DTYPE", "int3", "float32 or bfloat16 or int8 or int4"),
         ("NOIDLE_SLOT", "3", "did you mean NOIDLE_SLOTS?"),
         ("NOIDLE_slots", "3", "did you mean NOIDLE_SLOTS?"),
-        ("NOIDLE_XYZZY", "3", "NOIDLE_URL"),
+        ("NOIDLE_QQQQQQQQ", "3", "NOIDLE_URL"),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_value_and_what_is_allowed(variable, value, allowed):
