@@ -9,9 +9,13 @@ from typing import Any
 
 from noidle.errors import CheckpointError, shorten
 from noidle.jobs import MAX_HEAD_SIZE, ModelShape
+from tensor_llm.rope_scaling import RopeScaling
 
 ARCHITECTURE = "noidle"
+FAMILIES = ("noidle", "llama", "mistral", "qwen2", "qwen3")
+"""Where a model comes from; decides how it is exported, nothing else."""
 
+_BOOLEANS = ("tied_head", "query_key_value_bias", "output_bias", "mlp_bias", "query_key_norm")
 # field: the largest value that is believed; a hostile config must not exhaust the machine
 _LARGEST = {
     "layers": 1024,
@@ -55,14 +59,37 @@ class ModelConfig:
     window: int | None = None
     # layers that see everything although window is set
     full_layers: tuple[int, ...] = ()
+    # biases of the attention's queries, keys and values; of its output; of the MLP
+    query_key_value_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    # norms of each head's queries and keys, as Qwen3 has them
+    query_key_norm: bool = False
+    # how the rotary embedding is stretched; None: not at all
+    rope: RopeScaling | None = None
+    # tokens that end a text; none: the tokenizer's own
+    eos_tokens: tuple[int, ...] = ()
+    family: str = ARCHITECTURE
 
     def __post_init__(self) -> None:
         for name, largest in _LARGEST.items():
             _check_integer(name, getattr(self, name), largest)
-        if type(self.tied_head) is not bool:
-            raise ValueError(f"tied_head = {shorten(self.tied_head)}: allowed is true or false")
+        for name in _BOOLEANS:
+            if type(getattr(self, name)) is not bool:
+                raise ValueError(
+                    f"{name} = {shorten(getattr(self, name))}: allowed is true or false"
+                )
         for name in ("rope_theta", "norm_epsilon"):
             _check_positive(name, getattr(self, name))
+        if self.window is not None:
+            _check_integer("window", self.window, _LARGEST["context"])
+        _check_integers("full_layers", self.full_layers, self.layers)
+        _check_integers("eos_tokens", self.eos_tokens, self.vocabulary)
+        if self.rope is not None and not isinstance(self.rope, RopeScaling):
+            raise ValueError(f"rope = {shorten(self.rope)}: allowed is a RopeScaling")
+        if self.family not in FAMILIES:
+            allowed = ", ".join(FAMILIES)
+            raise ValueError(f"family = {shorten(self.family)}: allowed is one of {allowed}")
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"heads = {self.heads}: allowed is a multiple of kv_heads = {self.kv_heads}"
@@ -87,7 +114,9 @@ class ModelConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"architecture": ARCHITECTURE, **dataclasses.asdict(self)}
+        data = {"architecture": ARCHITECTURE, **dataclasses.asdict(self)}
+        data["rope"] = None if self.rope is None else self.rope.to_json()
+        return data
 
     @classmethod
     def from_json(cls, data: object, path: object = "config.json") -> "ModelConfig":
@@ -104,9 +133,12 @@ class ModelConfig:
             fault = f"{shorten(architecture)} is not supported; allowed is {ARCHITECTURE!r}"
             raise CheckpointError.of(path, fault, "architecture")
         _check_names(found, path)
-        if isinstance(found.get("full_layers"), list):
-            found["full_layers"] = tuple(found["full_layers"])
+        for name in ("full_layers", "eos_tokens"):
+            if isinstance(found.get(name), list):
+                found[name] = tuple(found[name])
         try:
+            if found.get("rope") is not None:
+                found["rope"] = _rope(found["rope"])
             return cls(**found)
         except ValueError as error:
             raise CheckpointError.of(path, str(error)) from None
@@ -115,7 +147,10 @@ class ModelConfig:
     def parameters(self) -> int:
         """How many numbers the weights hold; a tied head counts once."""
         attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
-        layer = attention + 3 * self.hidden * self.mlp + 2 * self.hidden
+        biases = self.query_key_value_bias * self.head_size * (self.heads + 2 * self.kv_heads)
+        biases += self.output_bias * self.hidden + self.mlp_bias * (2 * self.mlp + self.hidden)
+        norms = 2 * self.hidden + self.query_key_norm * 2 * self.head_size
+        layer = attention + 3 * self.hidden * self.mlp + norms + biases
         tables = (1 if self.tied_head else 2) * self.vocabulary * self.hidden
         return self.layers * layer + tables + self.hidden
 
@@ -137,9 +172,22 @@ def _check_integer(name: str, value: object, largest: int) -> None:
         raise ValueError(f"{name} = {shorten(value)}: allowed is an integer of 1 to {largest}")
 
 
+def _check_integers(name: str, values: object, beyond: int) -> None:
+    whole = isinstance(values, tuple) and len(values) <= 4096
+    if not whole or any(type(value) is not int or not 0 <= value < beyond for value in values):
+        raise ValueError(f"{name} = {shorten(values)}: allowed are integers of 0 to {beyond - 1}")
+
+
 def _check_positive(name: str, value: object) -> None:
     if type(value) not in (int, float) or not 0 < float(str(value)) < 1e12:
         raise ValueError(f"{name} = {shorten(value)}: allowed is a number above 0")
+
+
+def _rope(data: object) -> RopeScaling:
+    try:
+        return RopeScaling.from_json(data)
+    except ValueError as error:
+        raise ValueError(f"rope: {error}") from None
 
 
 def _check_names(found: dict[str, Any], path: object) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tensor_llm.attention import Attending
 from tensor_llm.config import ModelConfig
+from tensor_llm.rotary import frequencies
 
 
 class RMSNorm(nn.Module):
@@ -31,12 +32,12 @@ class Angles:
     in its half-split form). Made once a call and shared by all layers."""
 
     def __init__(self, position_BT: Tensor, config: ModelConfig) -> None:
-        exponent_D = torch.arange(0, config.head_size, 2, device=position_BT.device).float()
-        frequency_D = config.rope_theta ** (-exponent_D / config.head_size)
+        frequency_D, scale = frequencies(config, position_BT.device)
         # float32 whatever the weights: bfloat16 cannot tell positions above 256 apart
         angle_BT1D = (position_BT.float()[..., None] * frequency_D).unsqueeze(2)
-        self.cos_BT1D = torch.cat((angle_BT1D.cos(), angle_BT1D.cos()), dim=-1)
-        self.sin_BT1D = torch.cat((-angle_BT1D.sin(), angle_BT1D.sin()), dim=-1)
+        cos_BT1D, sin_BT1D = angle_BT1D.cos() * scale, angle_BT1D.sin() * scale
+        self.cos_BT1D = torch.cat((cos_BT1D, cos_BT1D), dim=-1)
+        self.sin_BT1D = torch.cat((-sin_BT1D, sin_BT1D), dim=-1)
 
     def turn(self, x_BTHD: Tensor) -> Tensor:
         swapped_BTHD = torch.roll(x_BTHD, x_BTHD.shape[-1] // 2, dims=-1)
@@ -44,22 +45,32 @@ class Angles:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (Ainslie et al. 2023) with rotary positions, without biases."""
+    """Grouped-query attention (Ainslie et al. 2023) with rotary positions; in some families
+    with a norm of each head's queries and keys."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.kv_heads = config.heads, config.kv_heads
         self.head_size = config.head_size
         query_width, kv_width = self.heads * self.head_size, self.kv_heads * self.head_size
-        self.query = nn.Linear(config.hidden, query_width, bias=False)
-        self.key = nn.Linear(config.hidden, kv_width, bias=False)
-        self.value = nn.Linear(config.hidden, kv_width, bias=False)
-        self.output = nn.Linear(query_width, config.hidden, bias=False)
+        bias = config.query_key_value_bias
+        self.query = nn.Linear(config.hidden, query_width, bias=bias)
+        self.key = nn.Linear(config.hidden, kv_width, bias=bias)
+        self.value = nn.Linear(config.hidden, kv_width, bias=bias)
+        self.output = nn.Linear(query_width, config.hidden, bias=config.output_bias)
+        self.query_norm: RMSNorm | None = None
+        self.key_norm: RMSNorm | None = None
+        if config.query_key_norm:
+            self.query_norm = RMSNorm(self.head_size, config.norm_epsilon)
+            self.key_norm = RMSNorm(self.head_size, config.norm_epsilon)
 
     def forward(self, x_BTE: Tensor, angles: Angles, layer: int, attending: Attending) -> Tensor:
         B, T, _ = x_BTE.shape
-        q_BTHD = angles.turn(self.query(x_BTE).view(B, T, self.heads, self.head_size))
-        k_BTKD = angles.turn(self.key(x_BTE).view(B, T, self.kv_heads, self.head_size))
+        q_BTHD = self.query(x_BTE).view(B, T, self.heads, self.head_size)
+        k_BTKD = self.key(x_BTE).view(B, T, self.kv_heads, self.head_size)
+        if self.query_norm is not None and self.key_norm is not None:
+            q_BTHD, k_BTKD = self.query_norm(q_BTHD), self.key_norm(k_BTKD)
+        q_BTHD, k_BTKD = angles.turn(q_BTHD), angles.turn(k_BTKD)
         v_BTKD = self.value(x_BTE).view(B, T, self.kv_heads, self.head_size)
         out_BTHD = attending.attend(layer, q_BTHD, k_BTKD, v_BTKD)
         out_BTE: Tensor = self.output(out_BTHD.reshape(B, T, self.heads * self.head_size))
@@ -71,9 +82,9 @@ class SwiGLU(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate = nn.Linear(config.hidden, config.mlp, bias=False)
-        self.up = nn.Linear(config.hidden, config.mlp, bias=False)
-        self.down = nn.Linear(config.mlp, config.hidden, bias=False)
+        self.gate = nn.Linear(config.hidden, config.mlp, bias=config.mlp_bias)
+        self.up = nn.Linear(config.hidden, config.mlp, bias=config.mlp_bias)
+        self.down = nn.Linear(config.mlp, config.hidden, bias=config.mlp_bias)
 
     def forward(self, x_BTE: Tensor) -> Tensor:
         y_BTF = F.silu(self.gate(x_BTE)) * self.up(x_BTE)

@@ -111,7 +111,7 @@ def new_decoder(config: ModelConfig, seed: int) -> Decoder:
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
             if parameter.dim() == 1:
-                parameter.fill_(1.0)
+                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
                 continue
             scale = branch if name.endswith(("attention.output.weight", "mlp.down.weight")) else 1
             std = scale / math.sqrt(config.hidden)
