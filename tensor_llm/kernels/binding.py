@@ -5,7 +5,7 @@ Knows the names of the decoder's parts and nothing of how a step is computed."""
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, pack, pack_linears
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
@@ -21,11 +21,13 @@ def plan_of(decoder: "Decoder") -> DecoderPlan:
     """The plan of a decoder on the CPU; shares its weights."""
     config = decoder.config
     exponent_D = torch.arange(0, config.head_size, 2).float() / config.head_size
+    frequency_D, scale = config.rope_theta**-exponent_D, 1.0
     return DecoderPlan(
-        layers=tuple(map(_layer, decoder.layers)),
+        layers=tuple(_layer(layer, None) for layer in decoder.layers),
         norm_E=decoder.norm.weight.detach(),
         head=_projection(decoder.output),
-        frequency_D=config.rope_theta**-exponent_D,
+        frequency_D=frequency_D,
+        rotary_scale=scale,
         heads=config.heads,
         kv_heads=config.kv_heads,
         head_size=config.head_size,
@@ -53,7 +55,7 @@ def pack_decoder(
         setattr(decoder, name, part)
 
 
-def _layer(layer: Any) -> LayerPlan:
+def _layer(layer: Any, window: int | None) -> LayerPlan:
     attention, mlp = layer.attention, layer.mlp
     return LayerPlan(
         attention_norm_E=layer.attention_norm.weight.detach(),
@@ -65,7 +67,16 @@ def _layer(layer: Any) -> LayerPlan:
         gate=_projection(mlp.gate),
         up=_projection(mlp.up),
         down=_projection(mlp.down),
+        query_norm_D=_norm(attention, "query_norm"),
+        key_norm_D=_norm(attention, "key_norm"),
+        window=window,
     )
+
+
+def _norm(attention: Any, name: str) -> Tensor | None:
+    """The norm of each head, where the family has one."""
+    norm = getattr(attention, name, None)
+    return None if norm is None else norm.weight.detach()
 
 
 def _projection(module: Any) -> Projection:

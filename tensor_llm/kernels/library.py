@@ -19,12 +19,15 @@ from tensor_llm.shapes import check_shape
 
 log = logging.getLogger(__name__)
 
+DENSE_TYPES = {torch.bfloat16: structures.BF16, torch.float32: structures.FLOAT32}
+"""Of weights that are not packed."""
+
 _KINDS = {WeightFormat.INT8: structures.INT8, WeightFormat.INT4: structures.INT4}
 # weights converted at once: bounds the memory where they must become floats first
 _PART_WEIGHTS = 1 << 21
 
 AnyWeight = Tensor | PackedWeight
-"""bfloat16 (N, K), or packed."""
+"""bfloat16 or float32 (N, K), or packed."""
 
 
 class Kernels:
@@ -39,7 +42,8 @@ class Kernels:
 
     def linear(self, x_MK: Tensor, weight: AnyWeight, bias_N: Tensor | None = None) -> Tensor:
         """x weight^T + bias in float32 (M, N), for any number of rows; activations count in
-        bfloat16, or with few rows against packed weights in 8 bits and a scale a group."""
+        the type of a weight that is not packed, else in 8 bits and a scale a group where rows
+        are few, and in bfloat16 where they are many."""
         rows, columns = weight_size(weight)
         check_shape("x_MK", x_MK, None, columns)
         x_MK = x_MK.to(torch.float32).contiguous()
@@ -119,8 +123,9 @@ def structure_of(weight: AnyWeight, bias_N: Tensor | None = None) -> structures.
         _check_memory("bias_N", bias_N, torch.float32)
     bias = 0 if bias_N is None else bias_N.data_ptr()
     if isinstance(weight, Tensor):
-        _check_memory("weight_NK", weight, torch.bfloat16)
-        return structures.Weight(weight.data_ptr(), 0, bias, rows, columns, structures.BF16, 0)
+        _check_memory("weight_NK", weight, *DENSE_TYPES)
+        kind = DENSE_TYPES[weight.dtype]
+        return structures.Weight(weight.data_ptr(), 0, bias, rows, columns, kind, 0)
     _check_memory("codes", weight.codes, torch.uint8)
     _check_memory("scales", weight.scales, torch.bfloat16)
     kind = _KINDS[weight.format]
@@ -160,8 +165,8 @@ def best_kernels() -> Kernels | None:
     return kernels
 
 
-def _check_memory(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+def _check_memory(name: str, tensor: Tensor, *dtypes: torch.dtype) -> None:
     plain = tensor.device.type == "cpu" and tensor.is_contiguous()
-    if tensor.dtype is not dtype or not plain:
-        what = f"{tensor.dtype} on {tensor.device}"
-        raise ValueError(f"{name} is {what}: allowed is {dtype} on the CPU, contiguous")
+    if tensor.dtype not in dtypes or not plain:
+        what, allowed = f"{tensor.dtype} on {tensor.device}", " or ".join(map(str, dtypes))
+        raise ValueError(f"{name} is {what}: allowed is {allowed} on the CPU, contiguous")

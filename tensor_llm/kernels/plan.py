@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tensor_llm.kernels.library import AnyWeight, weight_size
+from tensor_llm.kernels.library import DENSE_TYPES, AnyWeight, weight_size
 from tensor_llm.quantization import PackedWeight
 from tensor_llm.shapes import check_shape
 
@@ -39,6 +39,8 @@ class LayerPlan:
     # norms of each head's queries and keys, as Qwen3 has them
     query_norm_D: Tensor | None = None
     key_norm_D: Tensor | None = None
+    # positions a token sees, itself included
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +62,6 @@ class DecoderPlan:
     norm_epsilon: float
     # what scaled rotary embeddings multiply cosines and sines with
     rotary_scale: float = 1.0
-    # positions a token sees, itself included
-    window: int | None = None
 
     def __post_init__(self) -> None:
         query_width, kv_width = self.heads * self.head_size, self.kv_heads * self.head_size
@@ -134,7 +134,7 @@ def _kind(projection: Projection) -> tuple[str, int] | None:
     weight = projection.weight
     if isinstance(weight, PackedWeight):
         return weight.format, weight.group
-    return ("bfloat16", 0) if weight.dtype is torch.bfloat16 else None
+    return (str(weight.dtype), 0) if weight.dtype in DENSE_TYPES else None
 
 
 def _layer_fuses(layer: LayerPlan) -> bool:

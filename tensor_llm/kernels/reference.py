@@ -1,8 +1,9 @@
 """The decode step in plain torch: what the C++ step must equal, and what serves where there is
 none.
 
-Letters: M rows (tokens), E residual width, H query heads, K key/value heads, G = H / K, D head
-size, X blocks of a sequence, C tokens of a block, S positions, V vocabulary, W wanted rows."""
+Letters: M rows (tokens), S sequences, E residual width, H query heads, K key/value heads,
+G = H / K, D head size, X blocks of a sequence, C tokens of a block, L positions, V vocabulary,
+W wanted rows."""
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +17,13 @@ def step(
     plan: DecoderPlan,
     x_ME: Tensor,
     position_M: Tensor,
-    table_MX: Tensor,
+    sequence_M: Tensor,
+    table_SX: Tensor,
     blocks: KVBlocks,
     wanted_W: Tensor,
 ) -> Tensor:
     """Logits (W, V) in float32; writes the rows' keys and values."""
-    x_ME = x_ME.float()
+    x_ME, table_MX = x_ME.float(), table_SX[sequence_M]
     angle_M1D = (position_M.float()[:, None] * plan.frequency_D.float()).unsqueeze(1)
     cos_M1D, sin_M1D = (part * plan.rotary_scale for part in (angle_M1D.cos(), angle_M1D.sin()))
     for index, layer in enumerate(plan.layers):
@@ -33,7 +35,7 @@ def step(
         keys, values = blocks.keys[index], blocks.values[index]
         _store(keys, k_MKD, position_M, table_MX)
         _store(values, v_MKD, position_M, table_MX)
-        out_MHD = _attend(q_MHD, keys, values, position_M, table_MX, plan.window)
+        out_MHD = _attend(q_MHD, keys, values, position_M, table_MX, layer.window)
         x_ME = x_ME + _apply(out_MHD.flatten(1), layer.output)
         x_ME = x_ME + _mlp(_norm(x_ME, layer.mlp_norm_E, plan), layer)
     return _apply(_norm(x_ME[wanted_W], plan.norm_E, plan), plan.head)
@@ -76,17 +78,17 @@ def _attend(
     table_MX: Tensor,
     window: int | None,
 ) -> Tensor:
-    k_MSKD = keys_PCKD[table_MX].flatten(1, 2).float()
-    v_MSKD = values_PCKD[table_MX].flatten(1, 2).float()
+    k_MLKD = keys_PCKD[table_MX].flatten(1, 2).float()
+    v_MLKD = values_PCKD[table_MX].flatten(1, 2).float()
     M, H, D = q_MHD.shape
-    q_MKGD = q_MHD.view(M, k_MSKD.shape[2], -1, D)
-    score_MKGS = torch.einsum("mkgd,mskd->mkgs", q_MKGD, k_MSKD) / D**0.5
-    at_S = torch.arange(k_MSKD.shape[1])
-    seen_MS = at_S <= position_M[:, None]
+    q_MKGD = q_MHD.view(M, k_MLKD.shape[2], -1, D)
+    score_MKGL = torch.einsum("mkgd,mlkd->mkgl", q_MKGD, k_MLKD) / D**0.5
+    at_L = torch.arange(k_MLKD.shape[1])
+    seen_ML = at_L <= position_M[:, None]
     if window is not None:
-        seen_MS &= at_S > position_M[:, None] - window
-    weight_MKGS = score_MKGS.masked_fill(~seen_MS[:, None, None], -torch.inf).softmax(-1)
-    return torch.einsum("mkgs,mskd->mkgd", weight_MKGS, v_MSKD).reshape(M, H, D)
+        seen_ML &= at_L > position_M[:, None] - window
+    weight_MKGL = score_MKGL.masked_fill(~seen_ML[:, None, None], -torch.inf).softmax(-1)
+    return torch.einsum("mkgl,mlkd->mkgd", weight_MKGL, v_MLKD).reshape(M, H, D)
 
 
 def _mlp(normed_ME: Tensor, layer: LayerPlan) -> Tensor:

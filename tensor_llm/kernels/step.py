@@ -3,11 +3,12 @@
 Owns the memory a step works in and the check of what the C++ side is handed. Knows nothing of
 sampling or scheduling.
 
-Letters: M rows (tokens of this call), E residual width, X blocks of a sequence, W wanted rows,
-V vocabulary, L layers."""
+Letters: M rows (tokens of this call), S sequences, E residual width, X blocks of a sequence,
+W wanted rows, V vocabulary."""
 
 import ctypes
 from ctypes import byref
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,8 +25,7 @@ class DecodeStep:
     """Reads one token of each of some sequences, or a few tokens of one, and gives logits.
 
     `plan` and `blocks` stay where they are while this lives. One call at a time. Of several
-    rows of one sequence each sees those before it. Rows cost little up to about 16; longer
-    chunks go through torch faster.
+    rows of one sequence each sees those before it.
     """
 
     def __init__(
@@ -45,32 +45,67 @@ class DecodeStep:
         self,
         x_ME: Tensor,
         position_M: Tensor,
-        table_MX: Tensor,
+        sequence_M: Tensor,
+        table_SX: Tensor,
         wanted_W: Tensor | None = None,
     ) -> Tensor:
         """Logits (W, V) in float32 of the wanted rows, by default all.
 
-        `x` is the embedding of each row's token, `position` (int64) its place in its sequence,
-        `table` (int64) the blocks of its sequence in order. Writes the rows' keys and values.
+        `x` is the embedding of each row's token, `position` its place in its sequence,
+        `sequence` that one's line in `table`, which has the blocks of each sequence in order;
+        all of them integers. Writes the rows' keys and values.
 
         Raises:
             ValueError: shapes do not fit, or a position or block lies outside.
         """
         check_shape("x_ME", x_ME, None, self.plan.hidden)
         check_shape("position_M", position_M, len(x_ME))
-        check_shape("table_MX", table_MX, len(x_ME), None)
+        check_shape("sequence_M", sequence_M, len(x_ME))
+        check_shape("table_SX", table_SX, None, None)
         if wanted_W is None:
             wanted_W = torch.arange(len(x_ME))
-        self._check_ranges(position_M, table_MX, wanted_W)
+        rows = _Rows.of(position_M, sequence_M, table_SX, wanted_W)
+        rows.check(self.blocks)
         if self._fused is not None:
-            return self._fused(x_ME, position_M, table_MX, wanted_W)
-        return reference.step(self.plan, x_ME, position_M, table_MX, self.blocks, wanted_W)
+            return self._fused(x_ME, rows)
+        return reference.step(
+            self.plan,
+            x_ME,
+            rows.position_M,
+            rows.sequence_M,
+            rows.table_SX,
+            self.blocks,
+            rows.wanted_W,
+        )
 
-    def _check_ranges(self, position_M: Tensor, table_MX: Tensor, wanted_W: Tensor) -> None:
-        places = table_MX.shape[1] * self.blocks.block_tokens
-        _check_range("position_M", position_M, places)
-        _check_range("table_MX", table_MX, len(self.blocks.keys[0]))
-        _check_range("wanted_W", wanted_W, len(position_M))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Where the rows of one call belong, as the C++ side reads it."""
+
+    position_M: Tensor
+    sequence_M: Tensor
+    table_SX: Tensor
+    wanted_W: Tensor
+
+    @classmethod
+    def of(
+        cls, position_M: Tensor, sequence_M: Tensor, table_SX: Tensor, wanted_W: Tensor
+    ) -> "_Rows":
+        return cls(
+            position_M=position_M.to(torch.int64).contiguous(),
+            sequence_M=sequence_M.to(torch.int64).contiguous(),
+            table_SX=table_SX.to(torch.int64).contiguous(),
+            wanted_W=wanted_W.to(torch.int64).contiguous(),
+        )
+
+    def check(self, blocks: KVBlocks) -> None:
+        """A wrong number here would write anywhere in memory."""
+        places = self.table_SX.shape[1] * blocks.block_tokens
+        _check_range("position_M", self.position_M, places)
+        _check_range("sequence_M", self.sequence_M, len(self.table_SX))
+        _check_range("table_SX", self.table_SX, len(blocks.keys[0]))
+        _check_range("wanted_W", self.wanted_W, len(self.position_M))
 
 
 class _Fused:
@@ -89,23 +124,19 @@ class _Fused:
         self._scratch = torch.empty(0, dtype=torch.uint8)
         self._room: tuple[int, int] = (0, 0)
 
-    def __call__(
-        self, x_ME: Tensor, position_M: Tensor, table_MX: Tensor, wanted_W: Tensor
-    ) -> Tensor:
+    def __call__(self, x_ME: Tensor, rows: _Rows) -> Tensor:
         # the step works in x, so never in the caller's
         x_ME = x_ME.detach().to(torch.float32, copy=True).contiguous()
-        position_M, table_MX, wanted_W = (
-            part.to(torch.int64).contiguous() for part in (position_M, table_MX, wanted_W)
-        )
-        logits_WV = torch.empty(len(wanted_W), self._vocabulary)
+        logits_WV = torch.empty(len(rows.wanted_W), self._vocabulary)
         batch = structures.Batch(
             x_ME.data_ptr(),
-            position_M.data_ptr(),
-            table_MX.data_ptr(),
-            table_MX.shape[1],
+            rows.position_M.data_ptr(),
+            rows.sequence_M.data_ptr(),
+            rows.table_SX.data_ptr(),
+            rows.table_SX.shape[1],
             len(x_ME),
-            wanted_W.data_ptr(),
-            len(wanted_W),
+            rows.wanted_W.data_ptr(),
+            len(rows.wanted_W),
             logits_WV.data_ptr(),
         )
         threads = torch.get_num_threads()
@@ -132,7 +163,7 @@ class _Fused:
     def _layer(self, layer: LayerPlan) -> structures.Layer:
         norms = (layer.attention_norm_E, layer.mlp_norm_E, layer.query_norm_D, layer.key_norm_D)
         projections = (self._weight(getattr(layer, name)) for name in _PROJECTIONS)
-        return structures.Layer(*map(self._floats, norms), *projections)
+        return structures.Layer(*map(self._floats, norms), *projections, layer.window or 0)
 
     def _model_of(self, plan: DecoderPlan) -> structures.Model:
         return structures.Model(
@@ -146,7 +177,6 @@ class _Fused:
             plan.kv_heads,
             plan.head_size,
             plan.mlp,
-            plan.window or 0,
             plan.norm_epsilon,
             plan.rotary_scale,
         )

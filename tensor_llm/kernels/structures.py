@@ -7,7 +7,7 @@ from typing import ClassVar, TypeAlias
 
 _Fields: TypeAlias = list[tuple[str, type]]
 
-BF16, INT8, INT4 = 0, 1, 2
+BF16, INT8, INT4, FLOAT32 = 0, 1, 2, 3
 
 
 class Weight(Structure):
@@ -29,6 +29,7 @@ class Layer(Structure):
         ("query_norm", c_void_p),
         ("key_norm", c_void_p),
         *((name, Weight) for name in ("query", "key", "value", "output", "gate", "up", "down")),
+        ("window", c_int64),
     ]
 
 
@@ -39,7 +40,7 @@ class Model(Structure):
         ("frequency", c_void_p),
         ("head", Weight),
         *((name, c_int64) for name in ("layer_count", "hidden", "heads", "kv_heads")),
-        *((name, c_int64) for name in ("head_size", "mlp", "window")),
+        *((name, c_int64) for name in ("head_size", "mlp")),
         ("epsilon", c_float),
         ("rotary_scale", c_float),
     ]
@@ -60,6 +61,7 @@ class Batch(Structure):
     _fields_: ClassVar[_Fields] = [
         ("x", c_void_p),
         ("position", c_void_p),
+        ("sequence", c_void_p),
         ("table", c_void_p),
         ("table_width", c_int64),
         ("rows", c_int64),

@@ -8,7 +8,8 @@ template <int N, int kind>
 static void product_block(const Product& p, int64_t block, const Operand& x, int64_t m,
                           int64_t count) {
   Lanes::F sums[N];
-  if constexpr (kind == kBf16) bf16_block<N>(*p.weight, block, x, m, sums);
+  if constexpr (kind == kBf16) dense_block<N, uint16_t>(*p.weight, block, x, m, sums);
+  else if constexpr (kind == kFloat) dense_block<N, float>(*p.weight, block, x, m, sums);
   else packed_block<N, kind>(*p.weight, block, x, m, sums);
   for (int64_t n = 0; n < count; n++) put(p, block, m + n, sums[n]);
 }
@@ -35,6 +36,7 @@ static void product_chunk(const Product& p, int64_t first, int64_t last, const O
 #endif
   for (int64_t block = first; block < last; block++) {
     if (w.kind == kBf16) product_rows<kBf16>(p, block, x, rows);
+    if (w.kind == kFloat) product_rows<kFloat>(p, block, x, rows);
     if (w.kind == kInt8) product_rows<kInt8>(p, block, x, rows);
     if (w.kind == kInt4) product_rows<kInt4>(p, block, x, rows);
   }
@@ -44,7 +46,7 @@ static void product_chunk(const Product& p, int64_t first, int64_t last, const O
 static int64_t chunk_blocks(const Weight& w, int64_t rows, int threads) {
   int64_t fitting = kChunkBytes / block_bytes(w);
 #ifdef NOIDLE_AMX
-  if (rows > (w.kind == kBf16 ? kDirectRows : kFewRows)) {
+  if (w.kind != kFloat && rows > (w.kind == kBf16 ? kDirectRows : kFewRows)) {
     int64_t fair = block_count(w) / (4 * threads);
     fitting = std::min(kChunkPanelBytes / (32 * round_up(w.columns, 256)), fair);
   }

@@ -19,11 +19,15 @@ enum class Form {
   kPanels,
   // signed bytes with a scale for each group, the group being that of the weights
   kCodes,
+  // float32 (rows, columns)
+  kFloats,
 };
 
 struct Operand {
   Form form;
   uint16_t* bf16;
+  // the same memory
+  float* floats;
   int8_t* codes;
   // (rows, groups)
   float* scales;
@@ -39,6 +43,7 @@ INLINE int64_t round_up(int64_t n, int64_t multiple) {
 }
 
 static Form form_for(const Weight& w, int64_t rows) {
+  if (w.kind == kFloat) return Form::kFloats;
   if (w.kind == kBf16)
     return kTiles && rows > 1 && rows <= kDirectRows ? Form::kPanels : Form::kPlain;
   return kTiles && rows > kFewRows ? Form::kPlain : Form::kCodes;
@@ -46,8 +51,8 @@ static Form form_for(const Weight& w, int64_t rows) {
 
 static size_t operand_bytes(int64_t rows, int64_t columns) {
   size_t width = size_t(round_up(columns, 256));
-  // groups are of 32 columns or more
-  return size_t(round_up(rows, kRowMultiple)) * (width * 3 + width / 32 * 8);
+  // as float32; codes take less, for groups are of 32 columns or more
+  return size_t(round_up(rows, kRowMultiple)) * width * 4;
 }
 
 // `memory` is 64-byte aligned and as large as operand_bytes says.
@@ -58,6 +63,7 @@ static Operand lay_out_operand(char* memory, int64_t rows, const Weight& like) {
   x.groups = like.group ? (like.columns + like.group - 1) / like.group : 0;
   rows = round_up(rows, kRowMultiple);
   x.bf16 = (uint16_t*)memory;
+  x.floats = (float*)memory;
   x.codes = (int8_t*)(memory + rows * x.stride * 2);
   x.scales = (float*)(memory + rows * x.stride * 3);
   x.offsets = (int32_t*)(x.scales + rows * (x.stride / 32));
@@ -106,6 +112,11 @@ static void fill_codes(const Operand& to, int64_t row, const float* x, const Wei
 // columns of a panel that one thread fills at a time
 static constexpr int64_t kSlice = 128;
 
+static void fill_floats(float* to, int64_t stride, const float* x, int64_t columns) {
+  std::memcpy(to, x, size_t(columns) * 4);
+  std::memset(to + columns, 0, size_t(stride - columns) * 4);
+}
+
 static void fill_bf16(uint16_t* to, int64_t stride, const float* x, int64_t columns) {
   for (int64_t i = 0; i < columns; i += 16) Lanes::store_bf16(to + i, Lanes::load(x + i));
   int64_t filled = round_up(columns, 16);
@@ -115,6 +126,7 @@ static void fill_bf16(uint16_t* to, int64_t stride, const float* x, int64_t colu
 // Fills one row where rows lie apart; x is padded to 16 with zeros.
 static void fill_row(const Operand& to, int64_t row, const float* x, const Weight& like) {
   if (to.form == Form::kCodes) fill_codes(to, row, x, like);
+  else if (to.form == Form::kFloats) fill_floats(to.floats + row * to.stride, to.stride, x, like.columns);
   else fill_bf16(to.bf16 + row * to.stride, to.stride, x, like.columns);
 }
 

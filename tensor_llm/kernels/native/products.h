@@ -1,4 +1,4 @@
-// Products of a few rows of activations with packed or bfloat16 weights: each block of 16
+// Products of a few rows of activations with packed or plain weights: each block of 16
 // weight rows is read from memory once, whatever the number of activation rows.
 
 // bytes read ahead of use; chunks are long runs, but the hardware stops at each page
@@ -15,8 +15,9 @@ struct Product {
 };
 
 INLINE int64_t block_bytes(const Weight& w) {
-  int64_t padded = w.kind == kBf16 ? w.columns : round_up(w.columns, w.group);
-  return w.kind == kBf16 ? 32 * padded : w.kind == kInt8 ? 16 * padded : 8 * padded;
+  if (w.kind == kBf16) return 32 * w.columns;
+  if (w.kind == kFloat) return 64 * w.columns;
+  return round_up(w.columns, w.group) * (w.kind == kInt8 ? 16 : 8);
 }
 
 INLINE int64_t block_count(const Weight& w) { return (w.rows + 15) / 16; }
@@ -93,55 +94,72 @@ INLINE void packed_block(const Weight& w, int64_t block, const Operand& x, int64
   add_groups<N, kind>(w, codes, w.scales + block * x.groups * 16, x, m, 0, sums);
 }
 
-INLINE float narrow_tail(const uint16_t* w, const uint16_t* x, int64_t from, int64_t to) {
+INLINE float widened(float x) { return x; }
+INLINE float widened(uint16_t bits) {
+  uint32_t wide = uint32_t(bits) << 16;
+  float x;
+  std::memcpy(&x, &wide, 4);
+  return x;
+}
+
+template <class T>
+INLINE float narrow_tail(const T* w, const T* x, int64_t from, int64_t to) {
   float total = 0;
-  for (int64_t k = from; k < to; k++) {
-    uint32_t a = uint32_t(w[k]) << 16, b = uint32_t(x[k]) << 16;
-    float wide_a, wide_b;
-    std::memcpy(&wide_a, &a, 4);
-    std::memcpy(&wide_b, &b, 4);
-    total += wide_a * wide_b;
-  }
+  for (int64_t k = from; k < to; k++) total += widened(w[k]) * widened(x[k]);
   return total;
 }
 
-// R weight rows against N rows of activations; out is (N, 16), from column `row` of the block.
-template <int N, int R>
-INLINE void bf16_rows(const uint16_t* const* w, const Operand& x, int64_t m, int64_t columns,
-                      float* out) {
-  const uint16_t* a = x.bf16 + m * x.stride;
+INLINE Lanes::F dot_dense(Lanes::F acc, const uint16_t* w, const uint16_t* x) {
+  return Lanes::dot_bf16(acc, w, x);
+}
+INLINE Lanes::F dot_dense(Lanes::F acc, const float* w, const float* x) {
+  acc = Lanes::fma(Lanes::load(w), Lanes::load(x), acc);
+  return Lanes::fma(Lanes::load(w + 16), Lanes::load(x + 16), acc);
+}
+
+INLINE const uint16_t* rows_of(const Operand& x, const uint16_t*) { return x.bf16; }
+INLINE const float* rows_of(const Operand& x, const float*) { return x.floats; }
+
+// R weight rows, bfloat16 or float32, against N rows of activations; out is (N, 16), from column
+// `row` of the block.
+template <int N, int R, class T>
+INLINE void dense_rows(const T* const* w, const Operand& x, int64_t m, int64_t columns,
+                       float* out) {
+  const T* a = rows_of(x, w[0]) + m * x.stride;
   Lanes::F acc[R][N];
   for (int r = 0; r < R; r++)
     for (int n = 0; n < N; n++) acc[r][n] = Lanes::zero();
   int64_t k = 0;
   for (; k + 32 <= columns; k += 32) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; r++) prefetch(w[r] + k);
+    for (int r = 0; r < R; r++)
+      for (size_t byte = 0; byte < 32 * sizeof(T); byte += 64)
+        prefetch((const char*)(w[r] + k) + byte);
 #pragma GCC unroll 8
     for (int n = 0; n < N; n++)
 #pragma GCC unroll 8
       for (int r = 0; r < R; r++)
-        acc[r][n] = Lanes::dot_bf16(acc[r][n], w[r] + k, a + n * x.stride + k);
+        acc[r][n] = dot_dense(acc[r][n], w[r] + k, a + n * x.stride + k);
   }
   for (int r = 0; r < R; r++)
     for (int n = 0; n < N; n++)
       out[n * 16 + r] = Lanes::sum(acc[r][n]) + narrow_tail(w[r], a + n * x.stride, k, columns);
 }
 
-template <int N>
-INLINE void bf16_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
-                       Lanes::F* sums) {
+template <int N, class T>
+INLINE void dense_block(const Weight& w, int64_t block, const Operand& x, int64_t m,
+                        Lanes::F* sums) {
   // one row is one run of memory; with more rows of activations their loads are shared
   constexpr int kTogether = N == 1 ? 1 : N <= 4 ? 4 : 2;
   float out[N * 16];
   for (int first = 0; first < 16; first += kTogether) {
-    const uint16_t* rows[kTogether];
+    const T* rows[kTogether];
     for (int r = 0; r < kTogether; r++) {
       // beyond the last row it is read again, and not stored
       int64_t row = std::min(block * 16 + first + r, w.rows - 1);
-      rows[r] = (const uint16_t*)w.codes + row * w.columns;
+      rows[r] = (const T*)w.codes + row * w.columns;
     }
-    bf16_rows<N, kTogether>(rows, x, m, w.columns, out + first);
+    dense_rows<N, kTogether>(rows, x, m, w.columns, out + first);
   }
   for (int n = 0; n < N; n++) sums[n] = Lanes::load(out + n * 16);
 }

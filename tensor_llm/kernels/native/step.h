@@ -20,9 +20,7 @@ static int64_t thread_floats(const Model& m) {
 
 // Whether row + 1 is the token behind row's.
 static bool follows(const Batch& b, int64_t row) {
-  const int64_t* table = b.table + row * b.table_width;
-  return b.position[row + 1] == b.position[row] + 1 &&
-         std::memcmp(table, table + b.table_width, size_t(b.table_width) * 8) == 0;
+  return b.sequence[row + 1] == b.sequence[row] && b.position[row + 1] == b.position[row] + 1;
 }
 
 // Cuts the batch into runs no longer than one key head's queries allow; returns their number.
@@ -165,8 +163,8 @@ class Step {
     worker_.each(s_.run_count * m_.kv_heads, [&](int64_t item) {
       const Run& run = s_.runs[item / m_.kv_heads];
       int64_t head = item % m_.kv_heads;
-      if (run.count == 1) attend_head(run.first, head, keys, values);
-      else attend_together(run, head, keys, values);
+      if (run.count == 1) attend_head(run.first, head, keys, values, layer.window);
+      else attend_together(run, head, keys, values, layer.window);
     });
   }
 
@@ -193,7 +191,8 @@ class Step {
   }
 
   template <class T>
-  void attend_head(int64_t row, int64_t kv_head, const T* keys, const T* values) {
+  void attend_head(int64_t row, int64_t kv_head, const T* keys, const T* values,
+                   int64_t window) {
     int64_t group = m_.heads / m_.kv_heads;
     int64_t at = (row * m_.heads + kv_head * group) * m_.head_size;
     float* own = s_.thread + worker_.thread() * s_.thread_size;
@@ -201,13 +200,14 @@ class Step {
                    1 / std::sqrt(float(m_.head_size))};
     float* largest = own + group * kTile;
     int64_t last = batch_.position[row];
-    int64_t first = m_.window ? std::max<int64_t>(0, last + 1 - m_.window) : 0;
+    int64_t first = window ? std::max<int64_t>(0, last + 1 - window) : 0;
     attend(h, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size, table(row),
            first, last, largest, largest + round_up(group, 16));
   }
 
   template <class T>
-  void attend_together(const Run& run, int64_t kv_head, const T* keys, const T* values) {
+  void attend_together(const Run& run, int64_t kv_head, const T* keys, const T* values,
+                       int64_t window) {
     RunMemory r(s_.thread + worker_.thread() * s_.thread_size, m_.head_size);
     int64_t group = m_.heads / m_.kv_heads, part = group * m_.head_size;
     Lanes::F scale = Lanes::set1(1 / std::sqrt(float(m_.head_size)));
@@ -218,7 +218,7 @@ class Step {
     }
     attend_run(r, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size,
                table(run.first), batch_.position[run.first], run.count, group, m_.head_size,
-               m_.window);
+               window);
     for (int64_t i = 0; i < run.count * group; i++) {
       int64_t row = run.first + i / group, head = kv_head * group + i % group;
       float* to = s_.out + (row * m_.heads + head) * m_.head_size;
@@ -229,7 +229,9 @@ class Step {
     }
   }
 
-  const int64_t* table(int64_t row) const { return batch_.table + row * batch_.table_width; }
+  const int64_t* table(int64_t row) const {
+    return batch_.table + batch_.sequence[row] * batch_.table_width;
+  }
 
   const Model& m_;
   const Cache& cache_;

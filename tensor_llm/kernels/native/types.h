@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-enum Kind : int32_t { kBf16 = 0, kInt8 = 1, kInt4 = 2 };
+enum Kind : int32_t { kBf16 = 0, kInt8 = 1, kInt4 = 2, kFloat = 3 };
 
-// bfloat16: rows x columns as they are. int8 and int4: blocks of 16 rows, packed as
+// bfloat16 and float32: rows x columns as they are. int8 and int4: blocks of 16 rows, packed as
 // quantization.py says; the columns are padded with zeros to whole groups.
 struct Weight {
   const void* codes;
@@ -25,6 +25,8 @@ struct Layer {
   const float* query_norm;
   const float* key_norm;
   Weight query, key, value, output, gate, up, down;
+  // positions a token sees, itself included; 0 where all
+  int64_t window;
 };
 
 struct Model {
@@ -34,8 +36,6 @@ struct Model {
   const float* frequency;
   Weight head;
   int64_t layer_count, hidden, heads, kv_heads, head_size, mlp;
-  // positions a token sees, itself included; 0 where all
-  int64_t window;
   float epsilon;
   // what scaled rotary embeddings multiply cosines and sines with
   float rotary_scale;
@@ -58,7 +58,9 @@ struct Batch {
   float* x;
   // place of each row's token in its sequence
   const int64_t* position;
-  // (rows, table_width): the blocks of each row's sequence, in order
+  // which line of the table is each row's
+  const int64_t* sequence;
+  // (sequences, table_width): the blocks of each sequence, in order
   const int64_t* table;
   int64_t table_width;
   int64_t rows;

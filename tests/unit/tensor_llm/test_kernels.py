@@ -1,7 +1,8 @@
 """C++ kernels against plain torch, at every level this processor can run.
 
 Tolerances: products of bfloat16 weights round activations to bfloat16 (relative error 0.4 %);
-those of packed weights to 8 bits a group (1.2 %). Errors are root mean square over the result."""
+those of packed weights to 8 bits a group (1.2 %); float32 only rounds. Errors are root mean
+square over the result."""
 
 import shutil
 
@@ -20,7 +21,7 @@ from tensor_llm.kernels.step import DecodeStep
 from tensor_llm.model import new_decoder
 from tensor_llm.quantization import PackedWeight, WeightFormat, quantize, relative_error
 
-TOLERANCE = {"bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
+TOLERANCE = {"float32": 1e-5, "bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
 KINDS = list(TOLERANCE)
 # smaller than a tile, no multiple of anything, several chunks
 SIZES = [(1, 1), (16, 32), (37, 100), (130, 257), (320, 512)]
@@ -42,7 +43,9 @@ def levels() -> list[Kernels]:
 def make_weight(kind: str, rows: int, columns: int, seed: int = 0) -> Tensor | PackedWeight:
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(rows, columns, generator=generator) / columns**0.5
-    return weight.bfloat16() if kind == "bfloat16" else quantize(weight, WeightFormat(kind))
+    if kind in ("float32", "bfloat16"):
+        return weight.to(getattr(torch, kind))
+    return quantize(weight, WeightFormat(kind))
 
 
 def dense(weight: Tensor | PackedWeight) -> Tensor:
@@ -141,7 +144,7 @@ def make_plan(
     def norm(size: int) -> Tensor:
         return 1 + 0.1 * torch.randn(size)
 
-    def layer() -> LayerPlan:
+    def layer(window: int | None = None) -> LayerPlan:
         query_width, kv_width = heads * head_size, kv_heads * head_size
         return LayerPlan(
             attention_norm_E=norm(hidden),
@@ -155,10 +158,11 @@ def make_plan(
             down=project(hidden, mlp),
             query_norm_D=norm(head_size) if extras else None,
             key_norm_D=norm(head_size) if extras else None,
+            window=window,
         )
 
     return DecoderPlan(
-        layers=(layer(), layer()),
+        layers=(layer(), layer(7 if extras else None), layer(50 if extras else None)),
         norm_E=norm(hidden),
         head=project(vocabulary, hidden),
         frequency_D=10_000.0 ** (-torch.arange(0, head_size, 2).float() / head_size),
@@ -167,7 +171,6 @@ def make_plan(
         head_size=head_size,
         norm_epsilon=1e-5,
         rotary_scale=1.1 if extras else 1.0,
-        window=7 if extras else None,
     )
 
 
@@ -179,7 +182,8 @@ def make_blocks(plan: DecoderPlan, blocks: int, tokens: int, dtype: torch.dtype)
 
 def run(step: DecodeStep, x_TME: Tensor, tables: Tensor, starts: Tensor) -> Tensor:
     """Feeds each row its tokens one by one."""
-    logits = [step(x_ME, starts + index, tables) for index, x_ME in enumerate(x_TME)]
+    each = torch.arange(len(tables))
+    logits = [step(x_ME, starts + index, each, tables) for index, x_ME in enumerate(x_TME)]
     return torch.stack(logits)
 
 
@@ -203,11 +207,12 @@ def test_a_step_equals_its_torch_form_at_every_level(levels, kind, dtype, shape)
     plain = DecodeStep(plan, make_blocks(plan, 36, 4, dtype))
     plain._fused = None
     wanted = run(plain, x_TME, tables, starts)
+    # each layer adds an error of the size of a product's; a key may round to its neighbour
+    allowed = 4 * TOLERANCE[kind] + (0 if dtype is torch.float32 else 3e-4)
     for kernels in levels:
         step = DecodeStep(plan, make_blocks(plan, 36, 4, dtype), kernels=kernels)
         assert step.fused
-        # each layer adds an error of the size of a product's
-        assert error(run(step, x_TME, tables, starts), wanted) < 4 * TOLERANCE[kind], kernels.name
+        assert error(run(step, x_TME, tables, starts), wanted) < allowed, kernels.name
 
 
 @pytest.mark.parametrize(
@@ -234,9 +239,10 @@ def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, dtype):
         found = []
         for start, end in ((0, 50), (50, 70), (70, 90)):
             position = torch.arange(start, end).repeat(2)
-            table = tables.repeat_interleave(end - start, dim=0)
+            sequence = torch.arange(2).repeat_interleave(end - start)
             last = torch.tensor([2 * (end - start) - 1])
-            found.append(step(x_TE[:, start:end].flatten(0, 1), position, table, last))
+            x_ME = x_TE[:, start:end].flatten(0, 1)
+            found.append(step(x_ME, position, sequence, tables, last))
         assert error(torch.cat(found), wanted) < 4 * TOLERANCE["int8"], kernels.name
 
 
@@ -247,10 +253,9 @@ def test_a_row_is_the_same_alone_and_in_company(levels):
     tables = torch.arange(11)[:, None]
     for kernels in levels:
         blocks = make_blocks(plan, 11, 4, torch.float32)
-        together = DecodeStep(plan, blocks, kernels=kernels)(x_ME, torch.zeros(11).long(), tables)
-        alone = DecodeStep(plan, blocks, kernels=kernels)(
-            x_ME[7:8], torch.zeros(1).long(), tables[7:8]
-        )
+        step, start = DecodeStep(plan, blocks, kernels=kernels), torch.zeros(11).long()
+        together = step(x_ME, start, torch.arange(11), tables)
+        alone = step(x_ME[7:8], start[:1], torch.tensor([7]), tables)
         assert torch.equal(together[7:8], alone), kernels.name
 
 
@@ -263,7 +268,7 @@ def test_the_number_of_threads_changes_nothing(levels):
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             step = DecodeStep(plan, make_blocks(plan, 3, 4, torch.float32), kernels=levels[-1])
-            results.append(step(x_ME, torch.zeros(3).long(), tables))
+            results.append(step(x_ME, torch.zeros(3).long(), torch.arange(3), tables))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(results[0], results[1])
@@ -296,7 +301,8 @@ def test_a_decoders_step_equals_its_own_decoding(format_, tied):
     wanted = decoder.decode(token, caches[0], [0, 1])
     step = DecodeStep(plan_of(decoder), blocks_of(caches[1]))
     with torch.inference_mode():
-        found = step(decoder.embed(token[None])[0], torch.tensor([9, 20]), torch.tensor([[0], [1]]))
+        x_ME, each = decoder.embed(token[None])[0], torch.arange(2)
+        found = step(x_ME, torch.tensor([9, 20]), each, each[:, None])
     assert error(found, wanted) < 0.03
     for part in ("k_LBCKD", "v_LBCKD"):
         assert error(getattr(caches[1], part), getattr(caches[0], part)) < 0.02
@@ -308,23 +314,30 @@ def test_sizes_that_no_vector_holds_go_through_torch():
         make_blocks(plan, 1, 4, torch.float32),
     )
     assert not step.fused
-    found = step(torch.randn(1, plan.hidden), torch.tensor([0]), torch.tensor([[0]]))
+    first = torch.tensor([0])
+    found = step(torch.randn(1, plan.hidden), first, first, torch.tensor([[0]]))
     assert found.isfinite().all()
 
 
 @pytest.mark.parametrize(
-    ("position", "table", "fault"),
+    ("position", "sequence", "block", "fault"),
     [
-        (4, 0, "position_M has 4 to 4: allowed is 0 to 3"),
-        (-1, 0, "position_M has -1 to -1"),
-        (0, 2, "table_MX has 2 to 2: allowed is 0 to 1"),
+        (4, 0, 0, "position_M has 4 to 4: allowed is 0 to 3"),
+        (-1, 0, 0, "position_M has -1 to -1"),
+        (0, 1, 0, "sequence_M has 1 to 1: allowed is 0 to 0"),
+        (0, 0, 2, "table_SX has 2 to 2: allowed is 0 to 1"),
     ],
 )
-def test_places_outside_the_blocks_are_refused(position, table, fault):
+def test_places_outside_the_blocks_are_refused(position, sequence, block, fault):
     plan = make_plan("int8", heads=4, kv_heads=2)
     step = DecodeStep(plan, make_blocks(plan, 2, 4, torch.float32))
     with pytest.raises(ValueError, match=fault):
-        step(torch.randn(1, plan.hidden), torch.tensor([position]), torch.tensor([[table]]))
+        step(
+            torch.randn(1, plan.hidden),
+            torch.tensor([position]),
+            torch.tensor([sequence]),
+            torch.tensor([[block]]),
+        )
 
 
 @pytest.mark.parametrize("format_", list(WeightFormat))
@@ -356,8 +369,8 @@ def test_a_packed_embedding_reads_rows():
 
 
 def test_weights_elsewhere_or_of_other_types_are_refused(levels):
-    with pytest.raises(ValueError, match=r"weight_NK is torch\.float32 on cpu: allowed is"):
-        levels[0].linear(torch.randn(1, 8), torch.randn(4, 8))
+    with pytest.raises(ValueError, match=r"weight_NK is torch\.float16 on cpu: allowed is"):
+        levels[0].linear(torch.randn(1, 8), torch.randn(4, 8).half())
     with pytest.raises(ValueError, match="x_MK has shape"):
         levels[0].linear(torch.randn(1, 9), make_weight("int8", 4, 8))
 
