@@ -3,6 +3,7 @@ which models lie there. The layout is tensor_llm's matter."""
 
 from pathlib import Path
 
+from noidle.snapshot import ModelInfo
 from tensor_llm.store import ModelStore
 
 
@@ -11,6 +12,17 @@ def storage_id(data_dir: Path) -> str:
     return ModelStore(data_dir).storage_id()
 
 
-def stored_models(data_dir: Path) -> tuple[str, ...]:
-    """Names of the models that can be read here."""
-    return tuple(ModelStore(data_dir).names())
+def stored_revisions(data_dir: Path) -> dict[str, str]:
+    """The models that can be read here, each with its current revision."""
+    store = ModelStore(data_dir)
+    found = {name: store.current(name) for name in store.names()}
+    return {name: revision for name, revision in found.items() if revision is not None}
+
+
+def stored_model(data_dir: Path, name: str) -> ModelInfo:
+    """What the cluster should know of a model that lies here.
+
+    Raises:
+        CheckpointError: it is gone, or a file of it is malformed.
+    """
+    return ModelStore(data_dir).info(name)

@@ -17,8 +17,12 @@ class EngineView:
         # short lives in a row; their number says whether waiting helps
         self.failures = 0
         self.rates = Rates()
+        # those of the program itself; what lies on the storage is looked up there, for it may go
         self.models: tuple[str, ...] = ()
+        self._seen: set[str] = set()
         self.loaded: tuple[str, ...] = ()
+        # absent: not bounded by tokens, or not known before a model is in memory
+        self.kv_tokens_total: int | None = None
         self.kv_tokens_free: int | None = None
         self.batch: int | None = None
 
@@ -30,11 +34,13 @@ class EngineView:
             case Hello():
                 self.hello, self.why = event, None
                 self.models = tuple(dict.fromkeys((*self.models, *event.models)))
-                self.kv_tokens_free = event.kv_tokens_total
+                self.kv_tokens_total = self.kv_tokens_free = event.kv_tokens_total
             case RatesMeasured():
                 self.rates = event.plain()
-            case ModelSeen() if event.model.name not in self.models:
-                self.models = (*self.models, event.model.name)
+            case ModelSeen() if event.model.name not in self._seen:
+                self._seen.add(event.model.name)
+                if event.model.storage is None:
+                    self.models = (*self.models, event.model.name)
             case _:
                 return False
         return True
@@ -42,12 +48,16 @@ class EngineView:
     def down(self, why: str, failures: int) -> None:
         """Its life ended; nothing is in its memory any more."""
         self.hello, self.why, self.failures = None, why, failures
-        self.loaded, self.kv_tokens_free, self.batch = (), None, None
+        self.loaded, self.batch = (), None
+        self.kv_tokens_total = self.kv_tokens_free = None
 
     def _step(self, step: Step) -> bool:
         self.kv_tokens_free = step.kv_tokens_free
         self.batch = step.batch
-        if step.loaded == self.loaded:
+        bound = step.kv_tokens_total
+        if bound is None and self.hello is not None:
+            bound = self.hello.kv_tokens_total
+        if (step.loaded, bound) == (self.loaded, self.kv_tokens_total):
             return False
-        self.loaded = step.loaded
+        self.loaded, self.kv_tokens_total = step.loaded, bound
         return True

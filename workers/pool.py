@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from engines.environment import EngineEnvironment
 from engines.process import EngineProcess
 from engines.program import Program
-from engines.storage import storage_id, stored_models
+from engines.storage import storage_id, stored_model, stored_revisions
 from noidle.connection import connect, reachable
 from noidle.errors import ClusterUnavailable
 from noidle.jobs import EngineName
@@ -33,6 +33,7 @@ from workers.reporter import Reporter, Sampler
 from workers.revoke import replace_revoke
 from workers.runs import Runs
 from workers.settings import Settings
+from workers.shelf import Shelf
 from workers.tasks import add_pool_tasks
 from workers.twin import refuse_twin
 from workers.work import Work
@@ -154,7 +155,12 @@ class Pool:
             place=self._place,
             slots=plan.slots,
             in_flight=lambda: len(runs),
-            stored=partial(stored_models, settings.data_dir),
+            stored=Shelf(
+                board,
+                storage,
+                revisions=partial(stored_revisions, settings.data_dir),
+                describe=partial(stored_model, settings.data_dir),
+            ).look,
             storage=storage,
             program=plan.program.name,
             check=Hearing(self._waiting, lambda: len(runs) < plan.slots, self._deaf).check,

@@ -7,8 +7,8 @@ from workers.engine_view import EngineView
 HELLO = Hello(protocol=1, device="d", kinds=("generate",), models=("a",), kv_tokens_total=100)
 
 
-def seen(name):
-    return ModelSeen(model=ModelInfo(name=name))
+def seen(name, storage=None):
+    return ModelSeen(model=ModelInfo(name=name, storage=storage))
 
 
 def step(**fields):
@@ -26,6 +26,26 @@ def test_news_is_told_at_once_and_steps_are_not():
     assert (view.models, view.loaded) == (("a", "b"), ("a",))
     assert (view.kv_tokens_free, view.batch, view.rates.step_s) == (50, 3, 0.5)
     assert view.why is None
+
+
+def test_a_model_on_the_storage_is_news_but_not_the_programs_own():
+    view = EngineView()
+    assert view.hear(seen("stored", storage="disk"))
+    assert not view.hear(seen("stored", storage="disk"))
+    assert view.models == ()
+
+
+def test_a_bound_that_comes_with_a_model_goes_before_the_hello_s():
+    view = EngineView()
+    view.hear(HELLO)
+    assert view.hear(step(kv_tokens_total=64, kv_tokens_free=48))
+    assert (view.kv_tokens_total, view.kv_tokens_free) == (64, 48)
+    assert not view.hear(step(kv_tokens_total=64, kv_tokens_free=32))
+    # the model left
+    assert view.hear(step())
+    assert view.kv_tokens_total == 100
+    view.down("exited", 1)
+    assert view.kv_tokens_total is None
 
 
 def test_an_engine_that_is_down_has_nothing_in_memory_but_its_speed_is_known():
