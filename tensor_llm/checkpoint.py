@@ -6,6 +6,7 @@ Knows nothing of who trains or asks."""
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +63,24 @@ def save_model(
         if state is not None:
             state.write(folder)
     return store.info(name, revision)
+
+
+def load_folder(
+    folder: Path,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+    place: Place = "cpu",
+    dtype: torch.dtype | None = None,
+) -> LoadedModel:
+    """Loads a model from a folder of either layout, straight to its devices. `dtype` None: as
+    stored, but float16 becomes bfloat16 on the CPU; there, what needs no conversion stays
+    memory-mapped. Packed weights stay packed on the CPU unless a type is asked for.
+
+    Raises:
+        CheckpointError: naming the file, and the tensor or field, that cannot be used.
+    """
+    raise NotImplementedError
 
 
 def load_model(

@@ -15,9 +15,7 @@ from tensor_llm.rope_scaling import RopeScaling as RopeScaling
 
 
 @lru_cache(maxsize=64)
-def frequencies(
-    config: ModelConfig, device: torch.device | str = "cpu"
-) -> tuple[Tensor, float]:
+def frequencies(config: ModelConfig, device: torch.device | str = "cpu") -> tuple[Tensor, float]:
     """Radians a position for each pair of channels (D), float32, and what cosines and sines
     are multiplied with. Shared: do not write to it."""
     # an inference tensor could not be used by training later

@@ -8,7 +8,6 @@ Files of a revision: config.json, model.safetensors, tokenizer.json, checkpoint.
 of the weights, bytes a token), and training.json with training.safetensors where training can
 go on."""
 
-import json
 import os
 import re
 import shutil
@@ -21,12 +20,12 @@ from typing import Any
 from noidle.errors import CheckpointError
 from noidle.snapshot import ModelInfo
 from tensor_llm.config import ModelConfig
+from tensor_llm.json_file import read_json as read_json
 
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
 CHECKPOINT_FILE = "checkpoint.json"
-LARGEST_JSON_BYTES = 1 << 20
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REVISION = re.compile(r"step-(\d+)-")
@@ -172,24 +171,6 @@ def read_config(directory: Path) -> ModelConfig:
     """
     path = directory / CONFIG_FILE
     return ModelConfig.from_json(read_json(path), path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """
-    Raises:
-        CheckpointError: the file is missing, absurdly large, or not one JSON object.
-    """
-    try:
-        if path.stat().st_size > LARGEST_JSON_BYTES:
-            raise CheckpointError.of(path, f"allowed are {LARGEST_JSON_BYTES} bytes")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError.of(path, f"cannot be read: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError.of(path, f"is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise CheckpointError.of(path, "allowed is one JSON object")
-    return data
 
 
 def _number(data: dict[str, Any], field: str, path: Path) -> float:
