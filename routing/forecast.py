@@ -40,7 +40,7 @@ def _run(job: HeldJob, lanes: Sequence[Lane], need: Need) -> tuple[list[Forecast
         if slots <= 0:
             start_s, cause, batch = look.next_s, full, look.slots
         elif (
-            kv <= look.kv_open
+            kv * lane.kv_counts <= look.kv_open
             and lane.load_bytes + kv * lane.kv_bytes <= look.memory_open
             and not (background and slots <= look.spare)
         ):
@@ -67,7 +67,7 @@ def _narrow(job: HeldJob, lane: Lane, need: Need) -> tuple[float, Cause, int]:
         return look.next_s, Cause.SPARE, look.slots
     if not _memory_fits(lane, need):
         return look.next_s, Cause.MEMORY, look.busy
-    if need.kv_tokens > look.kv_free:
+    if need.kv_tokens * lane.kv_counts > look.kv_free:
         return look.next_s, Cause.KV, look.busy
     batch = look.busy + 1
     if ready_s(lane, 0.0) + _work_s(job, lane, need, batch) <= look.fence_s:

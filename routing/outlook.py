@@ -127,6 +127,8 @@ class Lane:
 
     __slots__ = (
         "kv_bytes",
+        "kv_counts",
+        "kv_limit",
         "load_bytes",
         "load_s",
         "look",
@@ -147,7 +149,12 @@ class Lane:
         self.step_s = speed.step_s
         self.sequence_s = speed.step_s_per_sequence
         self.train_tokens_per_s = speed.train_tokens_per_s
-        bounded = pool.kv_tokens_total is not None or job.kind == "train"
+        # tokens of other models tell nothing of how many this one would get
+        fits = model.name in pool.loaded or not pool.loaded
+        self.kv_limit = look.kv_limit if fits else math.inf
+        # 1 where the pool's bound holds for this model
+        self.kv_counts = 1 if self.kv_limit < math.inf else 0
+        bounded = self.kv_counts or job.kind == "train"
         # where a pool bounds KV by tokens, it has allocated that memory already
         self.kv_bytes = 0 if bounded else model.kv_bytes_per_token or 0
         self.load_bytes = weights_of(job, pool, model)

@@ -71,6 +71,8 @@ class Grant:
     memory_bytes: int
     # up to which sum of all leases in the pool
     memory_limit: int | None
+    # likewise; absent where the pool's bound is not for this model
+    kv_tokens_total: int | None
     # seconds until the model is in memory
     ready_s: float
 

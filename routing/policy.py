@@ -104,6 +104,7 @@ class _Decider:
             queue=look.pool.pool if look.pool.engine in self.shared else look.pool.engine.value,
             memory_bytes=memory_bytes,
             memory_limit=look.memory_limit if memory_bytes else None,
+            kv_tokens_total=look.pool.kv_tokens_total if lane.kv_counts else None,
             ready_s=ready,
         )
 
@@ -122,7 +123,7 @@ class _Decider:
             model=model,
             lanes=lanes,
             refused=refused,
-            kv_least=min((lane.look.kv_limit for lane in lanes), default=0),
+            kv_least=min((lane.kv_limit for lane in lanes), default=0),
             context=model.context or math.inf,
             train_tokens_per_s=max((lane.train_tokens_per_s for lane in lanes), default=1),
         )
@@ -157,7 +158,7 @@ def _fitting(
         pool = lane.look.pool
         if long is not None:
             refused[pool.pool] = long
-        elif need.kv_tokens > lane.look.kv_limit:
+        elif need.kv_tokens > lane.kv_limit:
             refused[pool.pool] = kv_too_small(need.kv_tokens, pool)
         else:
             lanes.append(lane)

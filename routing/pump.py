@@ -258,7 +258,7 @@ class Pump:
             kv_tokens=need.kv_tokens,
             memory_bytes=grant.memory_bytes,
             slots=pool.slots,
-            kv_tokens_total=pool.kv_tokens_total,
+            kv_tokens_total=grant.kv_tokens_total,
             memory_free_bytes=grant.memory_limit,
             alone=job.alone,
             decision=decision_of(placement, now_ms),

@@ -165,7 +165,7 @@ class Reporter:
             state=state,
             why=why,
             pressure=sample.pressure,
-            kv_tokens_total=hello.kv_tokens_total if hello else None,
+            kv_tokens_total=view.kv_tokens_total,
             kv_tokens_free=view.kv_tokens_free,
             memory_free_bytes=sample.memory_free_bytes,
             models=tuple(sorted({*view.models, *self._stored()})),

@@ -335,6 +335,19 @@ KV = [
     ),
 ]
 
+KV_OF_OTHERS = [
+    Case(
+        "a bound on the KV cache of other models says nothing of this one's",
+        make_cluster(
+            make_pool(loaded=("other",), models=("mini", "other"), slots=8, kv_tokens_total=16),
+            models={"mini": MODEL, "other": OTHER},
+            loads={"cpu@a": PoolLoad(in_flight=1, kv_tokens=16)},
+        ),
+        ["lease cpu@a", "wait cpu@a"],
+        [make_job(max_tokens=90), make_job(model="other", max_tokens=8, prompt_bytes=1)],
+    ),
+]
+
 ALONE = [
     Case(
         "a suspect waits until its pool is empty, and keeps others out that would delay it",
@@ -433,7 +446,7 @@ TRAINING = [
 
 @pytest.mark.parametrize(
     "case",
-    CHOICES + ORDER + GATE + MEMORY + KV + ALONE + TRAINING,
+    CHOICES + ORDER + GATE + MEMORY + KV + KV_OF_OTHERS + ALONE + TRAINING,
     ids=lambda case: case.sentence.replace(" ", "_"),
 )
 def test_the_wanted_decision_is_made(case: Case) -> None:
