@@ -83,6 +83,21 @@ class RateBook:
         self._told = RatesMeasured()
         self._told_at_s = -TELL_EVERY_S
 
+    def step(self, decoded: int, read: int, spent_s: float) -> None:
+        """One step of a model: so many sequences got a token, so many tokens of prompts were
+        read. Where both happened, what a step without reading takes is known or not told apart."""
+        if not read:
+            if decoded:
+                self.decode.add(decoded, spent_s)
+            return
+        if decoded:
+            line = self.decode.fit()
+            if line is None:
+                return
+            spent_s -= line[0] + line[1] * decoded
+        if spent_s > 0:
+            self.prefill.add(read, spent_s)
+
     @property
     def untold(self) -> bool:
         """There is news, to be told when its time has come."""

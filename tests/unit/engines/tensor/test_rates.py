@@ -69,3 +69,29 @@ def test_news_is_told_once_a_second_and_only_if_it_is_news():
     assert book.news().prefill_tokens_per_s > 150
     now[0] += TELL_EVERY_S
     assert book.news() is None
+
+
+def test_a_step_that_only_decodes_or_only_reads_counts_whole():
+    book = RateBook(lambda: 0.0)
+    book.step(4, 0, 0.02)
+    book.step(0, 100, 0.5)
+    assert book.decode.fit() == pytest.approx((0.02, 0.0))
+    assert book.prefill.per_s == pytest.approx(200)
+
+
+def test_a_step_that_did_both_tells_of_reading_what_decoding_leaves():
+    book = RateBook(lambda: 0.0)
+    book.step(4, 0, 0.02)
+    book.step(4, 100, 0.02 + 0.25)
+    assert book.prefill.per_s == pytest.approx(400)
+    assert book.decode.fit() == pytest.approx((0.02, 0.0))
+    # it cannot have taken less than nothing
+    book.step(4, 100, 0.01)
+    assert book.prefill.per_s == pytest.approx(400)
+
+
+def test_a_step_that_did_both_tells_nothing_while_neither_is_known():
+    book = RateBook(lambda: 0.0)
+    book.step(4, 100, 0.5)
+    assert book.decode.fit() is None
+    assert book.prefill.per_s is None
