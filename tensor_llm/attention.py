@@ -18,7 +18,7 @@ class Attending(Protocol):
     """What the tokens of one call see; layers ask it in their order."""
 
     @property
-    def position_BT(self) -> Tensor:
+    def position_BT(self) -> Tensor:  # noqa: N802  tensors carry shape suffixes
         """Place of each token in its own sequence; one row may stand for all."""
 
     def attend(self, layer: int, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
