@@ -11,6 +11,7 @@ import torch
 from engines.environment import EngineEnvironment
 from noidle.errors import ConfigError
 from noidle.jobs import EngineName
+from tensor_llm.quantization import WeightFormat
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CGROUP = "/sys/fs/cgroup"
@@ -22,7 +23,10 @@ class Device:
 
     first: torch.device
     second: torch.device | None
-    dtype: torch.dtype
+    # of dense weights; None: as they are stored
+    dtype: torch.dtype | None
+    # packed while they load
+    format: WeightFormat | None = None
     # for people
     label: str
 
@@ -34,7 +38,7 @@ class Device:
     @property
     def autocast(self) -> torch.dtype | None:
         """Training keeps float32 weights and computes in this."""
-        return None if self.main.type == "cpu" or self.dtype == torch.float32 else self.dtype
+        return None if self.main.type == "cpu" or self.dtype is torch.float32 else self.dtype
 
     @property
     def part_flop(self) -> float:
@@ -50,18 +54,20 @@ class Device:
 def open_device(environment: EngineEnvironment) -> Device:
     """
     Raises:
-        ConfigError: the engine's device is not there.
+        ConfigError: the engine's device is not there, or does not compute in the format.
     """
     threads = environment.threads
     torch.set_num_threads(threads)
     engine = environment.engine
+    format_ = _format(environment)
     cpu = torch.device("cpu")
     words = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     if environment.stand_in:
         words = f"stand-in for {engine}: {words}"
     if engine is EngineName.CPU or environment.stand_in:
         second = cpu if engine is EngineName.HYBRID else None
-        return Device(first=cpu, second=second, dtype=_dtype(environment, cpu), label=words)
+        dtype = None if format_ else _dtype(environment, cpu)
+        return Device(first=cpu, second=second, dtype=dtype, format=format_, label=words)
     accelerator = _accelerator(environment)
     dtype, name = _dtype(environment, accelerator), _name(accelerator)
     if engine is EngineName.HYBRID:
@@ -106,17 +112,35 @@ def _accelerator(environment: EngineEnvironment) -> torch.device:
     return device
 
 
-def _dtype(environment: EngineEnvironment, device: torch.device) -> torch.dtype:
+def _format(environment: EngineEnvironment) -> WeightFormat | None:
+    wanted, engine = environment.dtype, environment.engine
+    if wanted is None or wanted in _DTYPES:
+        return None
+    if engine is EngineName.CPU:
+        return WeightFormat(wanted)
+    allowed = f"{' or '.join(_DTYPES)} on engine {engine}; only cpu computes with packed weights"
+    raise ConfigError(
+        f"NOIDLE_DTYPE = {wanted}: allowed is {allowed}",
+        variable="NOIDLE_DTYPE",
+        value=wanted,
+        allowed=allowed,
+    )
+
+
+def _dtype(environment: EngineEnvironment, device: torch.device) -> torch.dtype | None:
     if environment.dtype is not None:
         return _DTYPES[environment.dtype]
+    hybrid = environment.engine is EngineName.HYBRID
+    if device.type == "cpu" and not hybrid:
+        return None
     if device.type not in ("cuda", "xpu"):
         return torch.float32
     # both halves of a hybrid compute in one format; few CPUs are quick in the narrow one
-    slow = environment.engine is EngineName.HYBRID and not _narrow_on_cpu()
-    return torch.float32 if slow else torch.bfloat16
+    return torch.float32 if hybrid and not narrow_on_cpu() else torch.bfloat16
 
 
-def _narrow_on_cpu() -> bool:
+def narrow_on_cpu() -> bool:
+    """Whether torch multiplies bfloat16 on this processor without a detour."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
