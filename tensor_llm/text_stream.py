@@ -15,10 +15,16 @@ class TextStream:
 
     Once `stopped`, a stop string was complete: the text ends before it, and more tokens are
     not welcome.
+
+    An answer goes on behind its prompt, so that a space which SentencePiece writes before its
+    first word belongs to it. `at_start`: the tokens begin a text, and that space is left out.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Sequence[str] = (), *, at_start: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
+        self._opening = tokenizer.opening(at_start=at_start)
         self._stop = tuple(stop)
         # holds the first bytes of a character until the rest comes
         self._characters = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -46,7 +52,8 @@ class TextStream:
     def push(self, token: int) -> str:
         """The text that is certain now; may be empty."""
         assert not self.stopped
-        text = self._characters.decode(self._tokenizer.token_bytes(token))
+        part = self._opening.take(self._tokenizer.token_bytes(token))
+        text = self._characters.decode(part)
         return self._take_owed() + self._release(self._held + text)
 
     def finish(self) -> str:

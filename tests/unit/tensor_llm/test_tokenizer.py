@@ -85,14 +85,22 @@ def _respelt(spelling: str) -> str:
     return json.dumps(data)
 
 
+def _changed(change) -> bytes:
+    data = json.loads(make_tokenizer().to_json())
+    data["added_tokens"] = []
+    change(data)
+    return json.dumps(data).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "is no byte-level tokenizer"),
-        (b"{}", "is no byte-level tokenizer"),
+        (b"", "is no tokenizer that can be used"),
+        (b"{}", "is no tokenizer that can be used"),
         (b"\xff\xfe", "cannot be read"),
         (_respelt("日本").encode(), "token '日本' is not spelt in bytes"),
-        (json.dumps({"model": {"type": "BPE", "vocab": {}, "merges": []}}).encode(), "ids are not"),
+        (json.dumps({"model": {"type": "BPE", "vocab": {}, "merges": []}}).encode(), "decoder is"),
+        (_changed(lambda data: data["model"].update(vocab={}, merges=[])), "ids are not dense"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, content, fault):
@@ -114,4 +122,19 @@ def test_absurd_token_ids_are_refused(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(CheckpointError, match="ids are not dense"):
+        Tokenizer.load(path)
+
+
+def test_two_tokens_of_one_id_are_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(_changed(lambda data: data["model"]["vocab"].update(zz=5)))
+    with pytest.raises(CheckpointError, match="the same id"):
+        Tokenizer.load(path)
+
+
+def test_a_file_of_absurd_size_is_not_read(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(CheckpointError, match="1099511627776 bytes; at most"):
         Tokenizer.load(path)
