@@ -102,6 +102,13 @@ class Kernels:
             format=format_, rows=rows, columns=columns, group=group, codes=codes, scales=scales
         )
 
+    def read(self, memory: Tensor) -> None:
+        """Reads memory from end to end, as fast as it goes: for measuring that."""
+        _check_memory("memory", memory, torch.uint8)
+        self.library.noidle_read(
+            self.level, memory.data_ptr(), memory.numel(), torch.get_num_threads()
+        )
+
 
 def weight_size(weight: AnyWeight) -> tuple[int, int]:
     """Rows and columns."""

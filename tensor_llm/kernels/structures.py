@@ -87,6 +87,7 @@ def declare(library: ctypes.CDLL) -> None:
             None,
             [integer, POINTER(Weight), address, address, address, integer],
         ),
+        "noidle_read": (c_float, [integer, address, c_int64, integer]),
         "noidle_scratch_bytes": (c_int64, [integer, POINTER(Model), c_int64, integer]),
         "noidle_step": (
             None,

@@ -1,148 +1,192 @@
 // Attention of single tokens over keys and values in blocks, by the online softmax (Milakov and
-// Gimelshein 2018): one pass over the past, whatever its length.
+// Gimelshein 2018). The past is read in the order it lies in memory, all heads of a token
+// together; a long one is cut into spans whose results are merged (Flash-Decoding, Dao et al.
+// 2023). Where the cuts lie depends on the row's position alone, so a row's result does not
+// depend on threads or other rows.
 
-static constexpr int64_t kTile = 32;
+// positions of one step of the softmax
+static constexpr int64_t kStretch = 128;
+// of one span at least, and spans of one row at most
+static constexpr int64_t kSpan = 512, kMostSpans = 16;
 
-INLINE Lanes::F exponential(Lanes::F x) {
-  // e^x = 2^n e^r with |r| <= ln 2 / 2; the series to r^6 leaves 2e-7
-  x = Lanes::max(x, Lanes::set1(-87.0f));
-  x = Lanes::min(x, Lanes::set1(88.0f));
-  Lanes::F n = Lanes::round(Lanes::mul(x, Lanes::set1(1.44269504f)));
-  Lanes::F r = Lanes::fma(n, Lanes::set1(-0.693359375f), x);
-  r = Lanes::fma(n, Lanes::set1(2.12194440e-4f), r);
-  Lanes::F sum = Lanes::set1(1.0f / 720);
-  for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
-    sum = Lanes::fma(sum, r, Lanes::set1(term));
-  return Lanes::times_power_of_2(sum, n);
+INLINE int64_t span_size(int64_t positions) {
+  return round_up(std::max(kSpan, (positions + kMostSpans - 1) / kMostSpans), kStretch);
+}
+INLINE int64_t span_count(int64_t positions) {
+  return (positions + span_size(positions) - 1) / span_size(positions);
 }
 
-INLINE Lanes::F load_cached(const float* p) { return Lanes::load(p); }
-INLINE Lanes::F load_cached(const uint16_t* p) { return Lanes::load_bf16(p); }
-INLINE void store_cached(float* p, Lanes::F x) { Lanes::store(p, x); }
-INLINE void store_cached(uint16_t* p, Lanes::F x) { Lanes::store_bf16(p, x); }
-
-// The query heads that share one key head, and what they have summed so far.
-struct HeadGroup {
-  const float* queries;
-  float* out;
-  // (heads, kTile)
-  float* scores;
-  int64_t heads, head_size;
-  float scale;
+// Some heads' keys and values of one layer and one sequence.
+template <class T>
+struct Past {
+  const T *keys, *values;
+  const Cache& cache;
+  const int64_t* table;
 };
 
+// Queries of some key heads, `group` each, and what they have summed so far.
+struct HeadGroups {
+  const float* queries;
+  // (key heads, group, head_size)
+  float* out;
+  // (key heads, group)
+  float *largest, *total;
+  // (group, kStretch), of the thread
+  float* scores;
+  int64_t kv_heads, group, head_size;
+};
+
+static constexpr int64_t group_floats(int64_t group) { return group * kStretch + 16; }
+
+// Asks for the keys and values of later positions, some at a time: between blocks the hardware
+// cannot foresee them.
 template <class T>
-static void score_tile(const HeadGroup& h, const T* keys, int64_t stride, int64_t count) {
-  for (int64_t s = 0; s < count; s++) {
-    const T* key = keys + s * stride;
-    for (int64_t g = 0; g < h.heads; g++) {
-      const float* query = h.queries + g * h.head_size;
-      Lanes::F sum = Lanes::zero();
-      for (int64_t d = 0; d < h.head_size; d += 16)
-        sum = Lanes::fma(Lanes::load(query + d), load_cached(key + d), sum);
-      h.scores[g * kTile + s] = Lanes::sum(sum) * h.scale;
+class Ahead {
+ public:
+  Ahead(const Past<T>& past, int64_t first, int64_t last, int64_t bytes, int64_t calls)
+      : past_(past), next_(first), last_(last), bytes_(bytes),
+        each_((kStretch + calls - 1) / calls) {}
+
+  void read() {
+    int64_t end = std::min(last_, next_ + each_ - 1);
+    for (; next_ <= end; next_++) {
+      int64_t at = tile_of(past_.cache, past_.table, next_, 1).at;
+      for (int64_t byte = 0; byte < bytes_; byte += 64) {
+        __builtin_prefetch((const char*)(past_.keys + at) + byte, 0, 2);
+        __builtin_prefetch((const char*)(past_.values + at) + byte, 0, 2);
+      }
     }
   }
-}
 
-// Scores of one head become weights; returns what former sums must be multiplied with.
-static float weigh_tile(float* scores, int64_t count, float* largest, float* total) {
-  int64_t whole = round_up(count, 16);
-  for (int64_t s = count; s < whole; s++) scores[s] = -1e30f;
-  Lanes::F most = Lanes::set1(*largest);
-  for (int64_t s = 0; s < whole; s += 16) most = Lanes::max(most, Lanes::load(scores + s));
-  float now = Lanes::largest(most);
-  Lanes::F sum = Lanes::zero();
-  for (int64_t s = 0; s < whole; s += 16) {
-    // what lies beyond the count has the weight e^-87: nothing
-    Lanes::F weight = exponential(Lanes::sub(Lanes::load(scores + s), Lanes::set1(now)));
-    Lanes::store(scores + s, weight);
-    sum = Lanes::add(sum, weight);
-  }
-  float former = now == *largest ? 1 : std::exp(*largest - now);
-  *largest = now;
-  *total = *total * former + Lanes::sum(sum);
-  return former;
-}
+ private:
+  const Past<T>& past_;
+  int64_t next_, last_, bytes_, each_;
+};
 
-// W times 16 elements of one head; sums of their own, so that none waits for another.
-template <int W, class T>
-INLINE void add_columns(const float* weights, const T* values, int64_t stride, int64_t count,
-                        float former, float* out) {
-  Lanes::F sum[W];
+// Scores of G heads that share `keys`, several keys at a time.
+template <int G, class T>
+static void score_keys(const float* queries, const T* keys, int64_t stride, int64_t count,
+                       int64_t head_size, float* scores, Ahead<T>& ahead) {
+  constexpr int kKeys = Lanes::kSums / G;
+  float sums[Lanes::kSums];
+  for (int64_t s = 0; s < count; s += kKeys) {
+    ahead.read();
+    Lanes::F acc[Lanes::kSums];
+    const T* key[kKeys];
+    for (int k = 0; k < kKeys; k++) key[k] = keys + std::min(s + k, count - 1) * stride;
+    for (int i = 0; i < Lanes::kSums; i++) acc[i] = Lanes::zero();
+    for (int64_t d = 0; d < head_size; d += 16) {
+      Lanes::F query[G];
+      for (int g = 0; g < G; g++) query[g] = Lanes::load(queries + g * head_size + d);
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; k++) {
+        Lanes::F x = load_cached(key[k] + d);
 #pragma GCC unroll 4
-  for (int i = 0; i < W; i++)
-    sum[i] = Lanes::mul(Lanes::load(out + i * 16), Lanes::set1(former));
+        for (int g = 0; g < G; g++)
+          acc[g * kKeys + k] = Lanes::fma(query[g], x, acc[g * kKeys + k]);
+      }
+    }
+    Lanes::sums(acc, sums);
+    for (int g = 0; g < G; g++)
+      std::memcpy(scores + g * kStretch + s, sums + g * kKeys, sizeof(float) * kKeys);
+  }
+}
+
+// W times 16 elements of G heads that share `values`; sums of their own, so that none waits for
+// another.
+template <int G, int W, class T>
+INLINE void add_columns(const float* weights, const T* values, int64_t stride, int64_t count,
+                        const float* former, int64_t head_size, float* out) {
+  Lanes::F sum[G][W];
+  for (int g = 0; g < G; g++)
+    for (int i = 0; i < W; i++)
+      sum[g][i] = Lanes::mul(Lanes::load(out + g * head_size + i * 16), Lanes::set1(former[g]));
   for (int64_t s = 0; s < count; s++)
 #pragma GCC unroll 4
     for (int i = 0; i < W; i++) {
       Lanes::F value = load_cached(values + s * stride + i * 16);
-      sum[i] = Lanes::fma(Lanes::set1(weights[s]), value, sum[i]);
-    }
 #pragma GCC unroll 4
-  for (int i = 0; i < W; i++) Lanes::store(out + i * 16, sum[i]);
+      for (int g = 0; g < G; g++)
+        sum[g][i] = Lanes::fma(Lanes::set1(weights[g * kStretch + s]), value, sum[g][i]);
+    }
+  for (int g = 0; g < G; g++)
+    for (int i = 0; i < W; i++) Lanes::store(out + g * head_size + i * 16, sum[g][i]);
 }
 
-template <class T>
-static void add_values(const HeadGroup& h, int64_t g, const T* values, int64_t stride,
-                       int64_t count, float former) {
-  const float* weights = h.scores + g * kTile;
-  float* out = h.out + g * h.head_size;
+template <int G, class T>
+static void add_values(const float* weights, const T* values, int64_t stride, int64_t count,
+                       const float* former, int64_t head_size, float* out) {
+  constexpr int kWide = Lanes::kRows >= 8 ? 4 : 1;
   int64_t d = 0;
-  for (; d + 64 <= h.head_size; d += 64)
-    add_columns<4>(weights, values + d, stride, count, former, out + d);
-  for (; d < h.head_size; d += 16)
-    add_columns<1>(weights, values + d, stride, count, former, out + d);
+  for (; d + kWide * 16 <= head_size; d += kWide * 16)
+    add_columns<G, kWide>(weights, values + d, stride, count, former, head_size, out + d);
+  for (; d < head_size; d += 16)
+    add_columns<G, 1>(weights, values + d, stride, count, former, head_size, out + d);
 }
 
-// The positions one step of the online softmax takes: within one block.
-struct Tile {
-  int64_t at, count;
-};
-
-INLINE Tile tile_of(const Cache& cache, const int64_t* table, int64_t position, int64_t last) {
-  int64_t within = position % cache.block_tokens;
-  int64_t block = table[position / cache.block_tokens];
-  return {block * cache.block_stride + within * cache.token_stride,
-          std::min({kTile, cache.block_tokens - within, last + 1 - position})};
-}
-
-// One head's part of a tile: too scattered for the hardware to foresee.
-template <class T>
-INLINE void prefetch_tile(const T* from, const Cache& cache, Tile tile, int64_t head_size) {
-  for (int64_t s = 0; s < tile.count; s++) {
-    const char* token = (const char*)(from + tile.at + s * cache.token_stride);
-    for (int64_t byte = 0; byte < head_size * int64_t(sizeof(T)); byte += 64)
-      __builtin_prefetch(token + byte, 0, 3);
+// G heads from the g-th of one group against one stretch, which lies in `tiles`.
+template <int G, class T>
+static void attend_stretch(const HeadGroups& h, int64_t kv_head, int64_t g, const Past<T>& past,
+                           const Tile* tiles, int64_t tile_count, Ahead<T>& ahead) {
+  int64_t head = kv_head * h.group + g, at = kv_head * h.head_size, seen = 0;
+  int64_t stride = past.cache.token_stride;
+  for (int64_t t = 0; t < tile_count; seen += tiles[t++].count)
+    score_keys<G>(h.queries + head * h.head_size, past.keys + tiles[t].at + at, stride,
+                  tiles[t].count, h.head_size, h.scores + seen, ahead);
+  float former[G];
+  for (int i = 0; i < G; i++)
+    former[i] = weigh_tile(h.scores + i * kStretch, seen, h.largest + head + i,
+                           h.total + head + i);
+  seen = 0;
+  for (int64_t t = 0; t < tile_count; seen += tiles[t++].count) {
+    add_values<G>(h.scores + seen, past.values + tiles[t].at + at, stride, tiles[t].count, former,
+                  h.head_size, h.out + head * h.head_size);
+    for (float& factor : former) factor = 1;
   }
 }
 
-// One row's token against the positions [first, last] of its sequence.
+// The positions [first, last] of one sequence; may be none.
 template <class T>
-static void attend(const HeadGroup& h, const Cache& cache, const T* keys, const T* values,
-                   const int64_t* table, int64_t first, int64_t last, float* largest,
-                   float* total) {
-  std::fill(largest, largest + h.heads, -1e30f);
-  std::fill(total, total + h.heads, 0.0f);
-  std::fill(h.out, h.out + h.heads * h.head_size, 0.0f);
-  Tile tile = tile_of(cache, table, first, last);
-  for (int64_t s = first; s <= last;) {
-    Tile now = tile;
-    s += now.count;
-    if (s <= last) {
-      tile = tile_of(cache, table, s, last);
-      prefetch_tile(keys, cache, tile, h.head_size);
-      prefetch_tile(values, cache, tile, h.head_size);
-    }
-    score_tile(h, keys + now.at, cache.token_stride, now.count);
-    for (int64_t g = 0; g < h.heads; g++) {
-      float former = weigh_tile(h.scores + g * kTile, now.count, &largest[g], &total[g]);
-      add_values(h, g, values + now.at, cache.token_stride, now.count, former);
+static void attend_past(const HeadGroups& h, const Past<T>& past, int64_t first, int64_t last) {
+  int64_t heads = h.kv_heads * h.group;
+  std::fill(h.largest, h.largest + heads, -1e30f);
+  std::fill(h.total, h.total + heads, 0.0f);
+  std::fill(h.out, h.out + heads * h.head_size, 0.0f);
+  int64_t bytes = h.kv_heads * h.head_size * int64_t(sizeof(T));
+  for (int64_t from = first; from <= last; from += kStretch) {
+    Tile tiles[kStretch];
+    int64_t tile_count = 0, end = std::min(from + kStretch, last + 1);
+    for (int64_t s = from; s < end; s += tiles[tile_count++].count)
+      tiles[tile_count] = tile_of(past.cache, past.table, s, end - s);
+    Ahead<T> ahead(past, end, std::min(end + kStretch - 1, last), bytes,
+                   h.kv_heads * h.group * kStretch / Lanes::kSums);
+    for (int64_t kv_head = 0; kv_head < h.kv_heads; kv_head++)
+      for (int64_t g = 0; g < h.group;) {
+        int64_t left = h.group - g;
+        if (left >= 4)
+          attend_stretch<4>(h, kv_head, g, past, tiles, tile_count, ahead), g += 4;
+        else if (left >= 2)
+          attend_stretch<2>(h, kv_head, g, past, tiles, tile_count, ahead), g += 2;
+        else
+          attend_stretch<1>(h, kv_head, g, past, tiles, tile_count, ahead), g++;
+      }
+  }
+}
+
+// The results of one head's spans, `pitch` floats apart, as one.
+static void merge_spans(const float* outs, const float* largest, const float* totals,
+                        int64_t spans, int64_t pitch, int64_t head_size, float* to) {
+  float most = -1e30f, total = 0;
+  for (int64_t i = 0; i < spans; i++) most = std::max(most, largest[i * pitch]);
+  for (int64_t d = 0; d < head_size; d += 16) Lanes::store(to + d, Lanes::zero());
+  for (int64_t i = 0; i < spans; i++) {
+    float share = std::exp(largest[i * pitch] - most);
+    total += totals[i * pitch] * share;
+    for (int64_t d = 0; d < head_size; d += 16) {
+      Lanes::F part = Lanes::load(outs + i * pitch + d);
+      Lanes::store(to + d, Lanes::fma(Lanes::set1(share), part, Lanes::load(to + d)));
     }
   }
-  for (int64_t g = 0; g < h.heads; g++)
-    for (int64_t d = 0; d < h.head_size; d += 16) {
-      float* out = h.out + g * h.head_size + d;
-      Lanes::store(out, Lanes::mul(Lanes::load(out), Lanes::set1(1 / total[g])));
-    }
+  for (int64_t d = 0; d < head_size; d += 16)
+    Lanes::store(to + d, Lanes::mul(Lanes::load(to + d), Lanes::set1(1 / total)));
 }

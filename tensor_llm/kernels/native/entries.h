@@ -32,6 +32,25 @@ static void quantize_entry(const Weight& like, const float* from, uint8_t* codes
   });
 }
 
+static float read_entry(const char* memory, int64_t bytes, int threads) {
+  std::atomic<int> seen{0};
+  run_team(threads, 1, [&](Worker& worker) {
+    worker.each(bytes / kChunkBytes, [&](int64_t chunk) {
+      const char* from = memory + chunk * kChunkBytes;
+      Lanes::F sum[4] = {Lanes::zero(), Lanes::zero(), Lanes::zero(), Lanes::zero()};
+      for (int64_t at = 0; at < kChunkBytes; at += 256) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+          prefetch(from + at + i * 64);
+          sum[i] = Lanes::max(sum[i], Lanes::load((const float*)(from + at) + i * 16));
+        }
+      }
+      for (Lanes::F part : sum) seen += Lanes::sum(part) > 0;
+    });
+  });
+  return float(seen);
+}
+
 static size_t scratch_entry(const Model& model, int64_t rows, int threads) {
   Scratch scratch;
   return lay_out(model, rows, threads, nullptr, &scratch);
@@ -42,8 +61,9 @@ static void step_entry(const Model& model, const Cache& cache, const Batch& batc
   Scratch scratch;
   lay_out(model, batch.rows, threads, memory, &scratch);
   scratch.run_count = find_runs(model, batch, scratch.runs);
-  // a layer has up to 13 phases; then the angles and the head
-  run_team(threads, int(model.layer_count) * 13 + 4, [&](Worker& worker) {
+  scratch.chunk_count = share_runs(model, batch, scratch.runs, scratch.run_count, threads);
+  // a layer has up to 14 phases; then the angles and the head
+  run_team(threads, int(model.layer_count) * 14 + 4, [&](Worker& worker) {
     Step(model, cache, batch, scratch, worker).run();
   });
 }

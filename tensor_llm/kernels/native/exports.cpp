@@ -86,6 +86,10 @@ void noidle_quantize(int level, const Weight* like, const float* from, uint8_t* 
   at(level).quantize(*like, from, codes, scales, threads);
 }
 
+float noidle_read(int level, const char* memory, int64_t bytes, int threads) {
+  return at(level).read(memory, bytes, threads);
+}
+
 int64_t noidle_scratch_bytes(int level, const Model* model, int64_t rows, int threads) {
   return int64_t(at(level).scratch_bytes(*model, rows, threads));
 }

@@ -3,7 +3,8 @@
 // products use operands
 #include "products.h"
 #include "dispatch.h"
-// attention has the exponential that the gate uses
+// the softmax has the exponential that the gate uses
+#include "softmax.h"
 #include "attention.h"
 #include "run_attention.h"
 #include "elementwise.h"

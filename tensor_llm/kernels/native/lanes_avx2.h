@@ -13,6 +13,8 @@ struct Lanes {
   static constexpr int kOffset8 = 0;
 #endif
   static constexpr int kRows = 4;
+  // vectors that are summed lane by lane at once
+  static constexpr int kSums = 4;
 
   INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   INLINE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -38,6 +40,9 @@ struct Lanes {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+  }
+  INLINE void sums(const F* x, float* to) {
+    for (int i = 0; i < kSums; i++) to[i] = sum(x[i]);
   }
   INLINE float largest(F x) {
     __m256 eight = _mm256_max_ps(x.a, x.b);

@@ -10,6 +10,8 @@ struct Lanes {
   static constexpr int kOffset8 = 128;
   // rows of activations that fit the registers at once
   static constexpr int kRows = 8;
+  // vectors that are summed lane by lane at once
+  static constexpr int kSums = 16;
 
   INLINE F zero() { return _mm512_setzero_ps(); }
   INLINE F set1(float x) { return _mm512_set1_ps(x); }
@@ -27,6 +29,18 @@ struct Lanes {
   INLINE F times_power_of_2(F a, F n) { return _mm512_scalef_ps(a, n); }
   INLINE float sum(F a) { return _mm512_reduce_add_ps(a); }
   INLINE float largest(F a) { return _mm512_reduce_max_ps(a); }
+  INLINE void sums(const F* a, float* to) {
+    F b[8], c[4], d[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+      b[i] = add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+      c[i] = add(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44), _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
+    for (int i = 0; i < 2; i++)
+      d[i] = add(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88), _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
+    store(to, add(_mm512_shuffle_f32x4(d[0], d[1], 0x88), _mm512_shuffle_f32x4(d[0], d[1], 0xdd)));
+  }
 
   INLINE F load_bf16(const uint16_t* p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));

@@ -8,6 +8,8 @@ struct Lanes {
 
   static constexpr int kOffset8 = 128;
   static constexpr int kRows = 2;
+  // vectors that are summed lane by lane at once
+  static constexpr int kSums = 4;
 
   INLINE F zero() { return set1(0); }
   INLINE F set1(float x) { return map(F{}, F{}, [x](float, float) { return x; }); }
@@ -34,6 +36,9 @@ struct Lanes {
     float total = 0;
     for (float x : a.v) total += x;
     return total;
+  }
+  INLINE void sums(const F* a, float* to) {
+    for (int i = 0; i < kSums; i++) to[i] = sum(a[i]);
   }
   INLINE float largest(F a) {
     float most = a.v[0];

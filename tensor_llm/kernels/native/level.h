@@ -11,6 +11,8 @@ struct Level {
   // packs (rows, columns) of floats into `codes` and `scales`; `like` tells sizes and kind
   void (*quantize)(const Weight& like, const float* from, uint8_t* codes, uint16_t* scales,
                    int threads);
+  // reads memory as fast as it goes; returns what keeps the compiler from leaving it out
+  float (*read)(const char* memory, int64_t bytes, int threads);
   size_t (*scratch_bytes)(const Model& model, int64_t rows, int threads);
   void (*step)(const Model& model, const Cache& cache, const Batch& batch, char* scratch,
                int threads);

@@ -24,6 +24,7 @@ const Level kAmx = {
     level_amx::linear_entry,
     level_amx::dequantize_entry,
     level_amx::quantize_entry,
+    level_amx::read_entry,
     level_amx::scratch_entry,
     level_amx::step_entry,
 };

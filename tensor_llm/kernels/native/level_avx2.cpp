@@ -22,6 +22,7 @@ const Level kAvx2 = {
     level_avx2::linear_entry,
     level_avx2::dequantize_entry,
     level_avx2::quantize_entry,
+    level_avx2::read_entry,
     level_avx2::scratch_entry,
     level_avx2::step_entry,
 };

@@ -23,6 +23,7 @@ const Level kAvx2Vnni = {
     level_avx2_vnni::linear_entry,
     level_avx2_vnni::dequantize_entry,
     level_avx2_vnni::quantize_entry,
+    level_avx2_vnni::read_entry,
     level_avx2_vnni::scratch_entry,
     level_avx2_vnni::step_entry,
 };

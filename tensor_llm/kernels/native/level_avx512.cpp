@@ -22,6 +22,7 @@ const Level kAvx512 = {
     level_avx512::linear_entry,
     level_avx512::dequantize_entry,
     level_avx512::quantize_entry,
+    level_avx512::read_entry,
     level_avx512::scratch_entry,
     level_avx512::step_entry,
 };

@@ -23,6 +23,7 @@ const Level kAvx512Bf16 = {
     level_avx512_bf16::linear_entry,
     level_avx512_bf16::dequantize_entry,
     level_avx512_bf16::quantize_entry,
+    level_avx512_bf16::read_entry,
     level_avx512_bf16::scratch_entry,
     level_avx512_bf16::step_entry,
 };

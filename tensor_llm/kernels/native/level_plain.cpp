@@ -9,6 +9,7 @@ const Level kPlain = {
     level_plain::linear_entry,
     level_plain::dequantize_entry,
     level_plain::quantize_entry,
+    level_plain::read_entry,
     level_plain::scratch_entry,
     level_plain::step_entry,
 };

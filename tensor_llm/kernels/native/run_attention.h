@@ -3,10 +3,16 @@
 // lanes.
 
 static constexpr int64_t kMostQueries = 32;
+// positions of one step of the softmax
+static constexpr int64_t kTile = 32;
 
 // Rows [first, first + count) are consecutive tokens of one sequence.
 struct Run {
   int64_t first, count;
+  // the first of the chunks of work it makes
+  int64_t chunk;
+  // of a run of one row: pieces of its past, and how many chunks share the heads of each
+  int64_t spans, parts;
 };
 
 // The memory of one thread; see lay_out.
@@ -110,7 +116,7 @@ static void attend_run(const RunMemory& r, const Cache& cache, const T* keys, co
   int64_t queries = tokens * group, last = position + tokens - 1;
   start_run(r, queries, head_size);
   for (int64_t s = window ? std::max<int64_t>(0, position + 1 - window) : 0; s <= last;) {
-    Tile tile = tile_of(cache, table, s, last);
+    Tile tile = tile_of(cache, table, s, std::min(kTile, last + 1 - s));
     int64_t count = tile.count;
     load_tile(r, keys + tile.at, values + tile.at, cache.token_stride, count, head_size);
     for (int64_t i = 0; i < queries; i += 4) score_four(r, i, head_size);

@@ -9,14 +9,19 @@ struct Scratch {
   float* thread;
   int64_t thread_size;
   Run* runs;
-  int64_t run_count;
+  int64_t run_count, chunk_count;
+  // (rows, kMostSpans, span_size)
+  float* spans;
+  int64_t span_size;
 };
 
 static int64_t thread_floats(const Model& m) {
-  int64_t group = m.heads / m.kv_heads;
-  int64_t single = group * kTile + 2 * round_up(group, 16);
+  int64_t single = group_floats(m.heads / m.kv_heads) + 2 * round_up(m.heads, 16);
   return round_up(std::max(single, RunMemory::floats(m.head_size)), 16);
 }
+
+// Of one span of one row: sums, largest scores and totals of all heads.
+static int64_t span_floats(const Model& m) { return round_up(m.heads * (m.head_size + 2), 16); }
 
 // Whether row + 1 is the token behind row's.
 static bool follows(const Batch& b, int64_t row) {
@@ -29,9 +34,26 @@ static int64_t find_runs(const Model& m, const Batch& b, Run* runs) {
   for (int64_t row = 0; row < b.rows; row++) {
     Run* last = count ? &runs[count - 1] : nullptr;
     if (last && last->count < most && follows(b, row - 1)) last->count++;
-    else runs[count++] = {row, 1};
+    else runs[count++] = {row, 1, 0, 0, 0};
   }
   return count;
+}
+
+// Cuts the runs into chunks of work, several a thread; returns their number.
+static int64_t share_runs(const Model& m, const Batch& b, Run* runs, int64_t count, int threads) {
+  int64_t chunks = 0, spans = 0;
+  for (Run* run = runs; run < runs + count; run++) {
+    run->spans = run->count > 1 ? m.kv_heads : span_count(b.position[run->first] + 1);
+    spans += run->spans;
+  }
+  // heads apart only where there is not enough else: together their memory is one run
+  int64_t parts = std::clamp<int64_t>((4 * threads + spans - 1) / spans, 1, m.kv_heads);
+  for (Run* run = runs; run < runs + count; run++) {
+    run->parts = run->count > 1 ? 1 : parts;
+    run->chunk = chunks;
+    chunks += run->spans * run->parts;
+  }
+  return chunks;
 }
 
 // Lays the scratch out from `memory`; with nullptr it only counts the bytes.
@@ -63,6 +85,9 @@ static size_t lay_out(const Model& m, int64_t rows, int threads, char* memory, S
   s->thread_size = thread_floats(m);
   s->thread = floats(threads * s->thread_size);
   s->runs = (Run*)floats(rows * int64_t(sizeof(Run) / sizeof(float)));
+  // memory that no row needs is never touched
+  s->span_size = span_floats(m);
+  s->spans = floats(rows * kMostSpans * s->span_size);
   return used;
 }
 
@@ -160,12 +185,17 @@ class Step {
       for (int64_t head = 0; head < heads; head++) turn(layer, row, head);
       remember(row, keys, values);
     });
-    worker_.each(s_.run_count * m_.kv_heads, [&](int64_t item) {
-      const Run& run = s_.runs[item / m_.kv_heads];
-      int64_t head = item % m_.kv_heads;
-      if (run.count == 1) attend_head(run.first, head, keys, values, layer.window);
-      else attend_together(run, head, keys, values, layer.window);
+    worker_.each(s_.chunk_count, [&](int64_t chunk) {
+      const Run& run = run_of(chunk);
+      if (run.count == 1) attend_single(run, chunk - run.chunk, keys, values, layer.window);
+      else attend_together(run, chunk - run.chunk, keys, values, layer.window);
     });
+    worker_.each(s_.run_count, [&](int64_t run) { merge(s_.runs[run]); });
+  }
+
+  const Run& run_of(int64_t chunk) const {
+    auto later = [](int64_t chunk, const Run& run) { return chunk < run.chunk; };
+    return *(std::upper_bound(s_.runs, s_.runs + s_.run_count, chunk, later) - 1);
   }
 
   void turn(const Layer& layer, int64_t row, int64_t head) {
@@ -176,6 +206,10 @@ class Step {
     if (weight) norm_row(x, weight, m_.head_size, m_.epsilon, x);
     const float* cos = s_.angles + row * m_.head_size;
     turn_head(x, cos, cos + m_.head_size / 2, m_.head_size / 2);
+    if (!query) return;
+    Lanes::F scale = Lanes::set1(1 / std::sqrt(float(m_.head_size)));
+    for (int64_t i = 0; i < m_.head_size; i += 16)
+      Lanes::store(x + i, Lanes::mul(Lanes::load(x + i), scale));
   }
 
   template <class T>
@@ -190,19 +224,35 @@ class Step {
     }
   }
 
+  float* span_of(int64_t row, int64_t span) const {
+    return s_.spans + (row * kMostSpans + span) * s_.span_size;
+  }
+
+  // Some heads of one row against one span of its past.
   template <class T>
-  void attend_head(int64_t row, int64_t kv_head, const T* keys, const T* values,
-                   int64_t window) {
-    int64_t group = m_.heads / m_.kv_heads;
-    int64_t at = (row * m_.heads + kv_head * group) * m_.head_size;
+  void attend_single(const Run& run, int64_t chunk, const T* keys, const T* values,
+                     int64_t window) {
+    int64_t row = run.first, span = chunk / run.parts, part = chunk % run.parts;
+    int64_t head = m_.kv_heads * part / run.parts, end = m_.kv_heads * (part + 1) / run.parts;
+    int64_t group = m_.heads / m_.kv_heads, at = head * group;
     float* own = s_.thread + worker_.thread() * s_.thread_size;
-    HeadGroup h = {s_.query + at, s_.out + at, own, group, m_.head_size,
-                   1 / std::sqrt(float(m_.head_size))};
-    float* largest = own + group * kTile;
-    int64_t last = batch_.position[row];
-    int64_t first = window ? std::max<int64_t>(0, last + 1 - window) : 0;
-    attend(h, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size, table(row),
-           first, last, largest, largest + round_up(group, 16));
+    float* to = span_of(row, span);
+    HeadGroups h = {s_.query + (row * m_.heads + at) * m_.head_size, to + at * m_.head_size,
+                    to + m_.heads * m_.head_size + at, to + m_.heads * (m_.head_size + 1) + at,
+                    own, end - head, group, m_.head_size};
+    int64_t past = batch_.position[row] + 1, size = span_size(past);
+    int64_t first = std::max(span * size, window ? past - window : 0);
+    Past<T> seen = {keys + head * m_.head_size, values + head * m_.head_size, cache_, table(row)};
+    attend_past(h, seen, first, std::min((span + 1) * size, past) - 1);
+  }
+
+  void merge(const Run& run) {
+    if (run.count > 1) return;
+    const float* from = span_of(run.first, 0);
+    for (int64_t head = 0; head < m_.heads; head++)
+      merge_spans(from + head * m_.head_size, from + m_.heads * m_.head_size + head,
+                  from + m_.heads * (m_.head_size + 1) + head, run.spans, s_.span_size,
+                  m_.head_size, s_.out + (run.first * m_.heads + head) * m_.head_size);
   }
 
   template <class T>
@@ -210,11 +260,9 @@ class Step {
                        int64_t window) {
     RunMemory r(s_.thread + worker_.thread() * s_.thread_size, m_.head_size);
     int64_t group = m_.heads / m_.kv_heads, part = group * m_.head_size;
-    Lanes::F scale = Lanes::set1(1 / std::sqrt(float(m_.head_size)));
     for (int64_t i = 0; i < run.count; i++) {
       const float* from = s_.query + ((run.first + i) * m_.kv_heads + kv_head) * part;
-      for (int64_t d = 0; d < part; d += 16)
-        Lanes::store(r.queries + i * part + d, Lanes::mul(Lanes::load(from + d), scale));
+      std::memcpy(r.queries + i * part, from, size_t(part) * 4);
     }
     attend_run(r, cache_, keys + kv_head * m_.head_size, values + kv_head * m_.head_size,
                table(run.first), batch_.position[run.first], run.count, group, m_.head_size,

@@ -246,6 +246,25 @@ def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, dtype):
         assert error(torch.cat(found), wanted) < 4 * TOLERANCE["int8"], kernels.name
 
 
+@pytest.mark.parametrize("heads", [(1, 1), (6, 2), (14, 2), (9, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_long_past_equals_its_torch_form(levels, heads, dtype):
+    """Several spans, that end within a stretch and within a block; windows that hide whole ones."""
+    plan = make_plan("float32", heads=heads[0], kv_heads=heads[1], head_size=80, extras=True)
+    blocks = make_blocks(plan, 3 * 80, 24, dtype)
+    for tensor in (*blocks.keys, *blocks.values):
+        tensor.normal_()
+    table = torch.randperm(3 * 80).view(3, 80)
+    position, each = torch.tensor([1287, 511, 1919]), torch.arange(3)
+    x_ME = torch.randn(3, plan.hidden)
+    plain = DecodeStep(plan, blocks)
+    plain._fused = None
+    wanted = plain(x_ME, position, each, table)
+    for kernels in levels:
+        found = DecodeStep(plan, blocks, kernels=kernels)(x_ME, position, each, table)
+        assert error(found, wanted) < 1e-4, kernels.name
+
+
 def test_a_row_is_the_same_alone_and_in_company(levels):
     """Bit for bit up to 16 rows at packed weights: a batch must not change what a job draws."""
     plan = make_plan("int4", heads=4, kv_heads=2)
