@@ -1,0 +1,189 @@
+"""Producers, a pump, pools moved by hand, and whatever may go wrong between them, on one board.
+Written for hypothesis, which finds the order; see watched_board for what must hold."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from noidle.jobs import JobClass
+from noidle.results import JobResult, JobState
+from noidle.snapshot import ModelInfo
+from routing.board import Checkpoint, Claim, Lease, StepReport, Verdict
+from tests.contract.board_world import generate, train
+from tests.contract.watched_board import SLOTS, Seen, WatchedCluster
+
+LOOK_S = 0.3
+"""Between two looks, so that the second one reads the snapshots again."""
+ROUNDS = 400
+"""Far more looks than any cluster here needs to end all its jobs."""
+choice = st.integers(0, 63)
+
+
+class BoardMachine(WatchedCluster):
+    """Two pools, one pump at a time, jobs of every class, faults at any moment."""
+
+    # 1. Producers
+    @rule(
+        job_class=st.sampled_from(JobClass),
+        max_tokens=st.sampled_from((4, 40, 100)),
+        alike=st.integers(1, 3),
+    )
+    def generates(self, job_class: JobClass, max_tokens: int, alike: int) -> None:
+        for _ in range(alike):
+            fields = {"class": job_class, "max_tokens": max_tokens, "prompt": "x"}
+            self.accept(generate(f"g{len(self.jobs)}", **fields))
+
+    @rule(job_class=st.sampled_from((JobClass.BATCH, JobClass.BACKGROUND)))
+    def trains(self, job_class: JobClass) -> None:
+        self.accept(train(f"t{len(self.jobs)}", **{"class": job_class}))
+
+    def accept(self, job: Any) -> None:
+        assert self.board.accept(job)
+        assert not self.board.accept(job)
+        self.jobs[job.id] = Seen()
+
+    @precondition(lambda self: self.jobs)
+    @rule(pick=choice)
+    def cancels(self, pick: int) -> None:
+        self.board.cancel(sorted(self.jobs)[pick % len(self.jobs)])
+
+    # 2. Routers
+    @rule()
+    def looks(self) -> None:
+        self.publish()
+        self.clock_s += LOOK_S
+        self.board.seen = []
+        if self.pump.look() is not None:
+            self.check_order()
+            self.take_note()
+
+    @rule(pick=choice)
+    def decides_blindly(self, pick: int) -> None:
+        """A pump whose picture of the pools is as old as it may be: the board's limits hold."""
+        role = self.board.take_pump(f"router-{self.routers}")
+        if role is not None:
+            self.board.lease(role, self.wishes(pick))
+            self.take_note()
+
+    def wishes(self, pick: int) -> list[Lease]:
+        """All that waits is to go to one pool, as former leases did."""
+        formers = self.board.wishes
+        if not formers:
+            return []
+        former = formers[pick % len(formers)]
+        held = [job.id for job in self.board.held(1000)]
+        return [replace(former, job=job, token=self.tokens.randbytes(8).hex()) for job in held]
+
+    @rule()
+    def router_dies(self) -> None:
+        """Another one takes over; what the former one still decides must not count."""
+        role = self.board.take_pump(f"router-{self.routers}")
+        if role is None:
+            return
+        self.board.give_up_pump(role)
+        self.pump = self.new_pump()
+        self.looks()
+        assert not any(self.cluster.board.lease(role, self.wishes(0)))
+
+    # 3. Pools
+    @rule(pool=st.sampled_from(sorted(SLOTS)))
+    def drains_or_comes_back(self, pool: str) -> None:
+        self.draining ^= {pool}
+        self.publish()
+        if pool in self.draining:
+            self.board.release_unclaimed(pool)
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=choice, astray=st.booleans())
+    def claims(self, pick: int, astray: bool) -> None:
+        lease = self.pick(self.leases.values(), pick)
+        pool = next(one for one in SLOTS if one != lease.pool) if astray else lease.pool
+        self.claim(lease, pool)
+
+    @rule()
+    def claim_all(self) -> None:
+        for lease in list(self.leases.values()):
+            if lease.token not in self.claimed:
+                self.claim(lease, lease.pool)
+
+    def claim(self, lease: Lease, pool: str) -> None:
+        claim = self.board.claim(lease.job, lease.token, pool, 1)
+        if not isinstance(claim, Claim):
+            return
+        job = self.jobs[lease.job]
+        assert pool == lease.pool
+        assert lease.token not in self.claimed, "claimed twice under one token"
+        assert claim.attempt == job.attempt + 1
+        assert claim.tokens == tuple(job.tokens), "what was emitted is what the next one gets"
+        job.attempt = claim.attempt
+        self.claimed.append(lease.token)
+
+    @precondition(lambda self: self.claimed)
+    @rule(pick=choice, count=st.integers(0, 3))
+    def moves(self, pick: int, count: int) -> None:
+        lease = self.pick(self.claimed_leases(), pick)
+        job = self.jobs[lease.job]
+        report = StepReport(job=lease.job, token=lease.token)
+        if lease.job.startswith("t"):
+            report = replace(report, step=job.step + count)
+        else:
+            new = tuple(range(len(job.tokens), len(job.tokens) + count))
+            report = replace(report, tokens=new, text="x" * count)
+        verdict = self.board.report(lease.pool, [report])[lease.job]
+        if verdict is Verdict.LOST:
+            self.ended(lease)
+        else:
+            job.tokens += report.tokens
+            job.step = report.step or job.step
+
+    @precondition(lambda self: self.claimed)
+    @rule(pick=choice)
+    def finishes(self, pick: int) -> None:
+        self.finish(self.pick(self.claimed_leases(), pick))
+
+    def finish(self, lease: Lease) -> None:
+        self.board.finish(lease.job, lease.token, JobResult(id=lease.job, state=JobState.DONE))
+        self.ended(lease)
+
+    def ended(self, lease: Lease) -> None:
+        if lease.token not in self.over:
+            self.over.append(lease.token)
+
+    @precondition(lambda self: self.claimed)
+    @rule(pick=choice, crashed=st.booleans())
+    def hands_back(self, pick: int, crashed: bool) -> None:
+        lease = self.pick(self.claimed_leases(), pick)
+        self.board.hand_back(lease.job, lease.token, crashed=crashed)
+        self.ended(lease)
+
+    @precondition(lambda self: any(job.startswith("t") for job in self.jobs))
+    @rule(pick=choice)
+    def yields(self, pick: int) -> None:
+        trainings = [one for one in self.claimed_leases() if one.job.startswith("t")]
+        if not trainings:
+            return
+        lease = self.pick(trainings, pick)
+        step = self.jobs[lease.job].step
+        checkpoint = Checkpoint(name=f"step-{step}", storage="disk", step=step)
+        model = ModelInfo(name="mini", revision=f"step-{step}", storage="disk", context=1000)
+        self.board.yield_slice(lease.job, lease.token, checkpoint, model, 1.5)
+        self.ended(lease)
+
+    @rule(seconds=st.sampled_from((350.0, 2000.0)))
+    def time_passes(self, seconds: float) -> None:
+        self.cluster.world.pass_time(seconds)
+        self.clock_s += seconds
+
+    def teardown(self) -> None:
+        """Whatever happened, once the faults are over every job comes to its end."""
+        self.draining.clear()
+        for _ in range(ROUNDS):
+            if all(status.state.final for status in self.statuses().values()):
+                return
+            self.looks()
+            self.claim_all()
+            for lease in self.claimed_leases():
+                self.finish(lease)
+        raise AssertionError(f"still not ended: {self.statuses()}")
