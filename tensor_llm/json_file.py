@@ -57,8 +57,9 @@ def parse_json(text: bytes, path: object) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        # `add` returns None, so that a name counts from its second time on
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise ValueError(f"{shorten(twice)} comes twice in one object")
     return found
 

@@ -16,7 +16,7 @@ from typing import Any
 from noidle.errors import CheckpointError, shorten
 from tensor_llm.json_file import parse_json
 
-LARGEST_HEADER_BYTES = 16 << 20
+LARGEST_HEADER_BYTES = 4 << 20
 ITEM_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
     "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
