@@ -84,8 +84,9 @@ class BoardMachine(WatchedCluster):
             return
         self.board.give_up_pump(role)
         self.pump = self.new_pump()
-        self.looks()
+        assert self.board.take_pump(f"router-{self.routers}")
         assert not any(self.cluster.board.lease(role, self.wishes(0)))
+        self.looks()
 
     # 3. Pools
     @rule(pool=st.sampled_from(sorted(SLOTS)))
@@ -151,10 +152,11 @@ class BoardMachine(WatchedCluster):
         if lease.token not in self.over:
             self.over.append(lease.token)
 
-    @precondition(lambda self: self.claimed)
+    @precondition(lambda self: self.leases)
     @rule(pick=choice, crashed=st.booleans())
     def hands_back(self, pick: int, crashed: bool) -> None:
-        lease = self.pick(self.claimed_leases(), pick)
+        unclaimed = [one for one in self.leases.values() if one.token not in self.claimed]
+        lease = self.pick([*self.claimed_leases(), *unclaimed[-2:]], pick)
         self.board.hand_back(lease.job, lease.token, crashed=crashed)
         self.ended(lease)
 
