@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tensor_llm.shapes import check_shape
+from tensor_llm.upload import upload
 
 # of SplitMix64 (Steele, Lea and Flood 2014), as signed 64-bit numbers
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
@@ -42,7 +43,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingBatch:
-    """The rows' choices as tensors on the device, made anew when rows join or leave."""
+    """The rows' choices as tensors on the device, written anew when rows join or leave."""
 
     temperature_B: Tensor
     top_k_B: Tensor
@@ -55,13 +56,37 @@ class SamplingBatch:
 
     @classmethod
     def of(cls, rows: Sequence[Sampling], device: torch.device | str = "cpu") -> "SamplingBatch":
-        return cls(
-            temperature_B=torch.tensor([row.temperature or 1.0 for row in rows], device=device),
-            top_k_B=torch.tensor([row.top_k or 2**31 for row in rows], device=device),
-            top_p_B=torch.tensor([row.top_p or 1.0 for row in rows], device=device),
-            seed_B=torch.tensor([row.seed for row in rows], device=device),
-            greedy_B=torch.tensor([row.greedy for row in rows], device=device),
-            all_greedy=all(row.greedy for row in rows),
+        return SamplingRows(len(rows), device).write(rows)
+
+
+class SamplingRows:
+    """Memory on the device for the choices of up to `rows` rows; it stays in place."""
+
+    def __init__(self, rows: int, device: torch.device | str = "cpu") -> None:
+        self._device = device
+        # temperature and top_p; top_k and seed
+        self._floats_2B = torch.ones((2, rows), device=device)
+        self._ints_2B = torch.ones((2, rows), dtype=torch.int64, device=device)
+        self._greedy_B = torch.ones(rows, dtype=torch.bool, device=device)
+
+    def write(self, rows: Sequence[Sampling]) -> SamplingBatch:
+        """Views of the first rows; what an earlier call returned changes with it."""
+        B = len(rows)
+        all_greedy = all(row.greedy for row in rows)
+        if not all_greedy:
+            floats = [row.temperature or 1.0 for row in rows] + [row.top_p or 1.0 for row in rows]
+            ints = [row.top_k or 2**31 for row in rows] + [row.seed for row in rows]
+            greedy = [row.greedy for row in rows]
+            self._floats_2B[:, :B] = upload(floats, torch.float32, self._device).view(2, B)
+            self._ints_2B[:, :B] = upload(ints, torch.int64, self._device).view(2, B)
+            self._greedy_B[:B] = upload(greedy, torch.bool, self._device)
+        return SamplingBatch(
+            temperature_B=self._floats_2B[0, :B],
+            top_p_B=self._floats_2B[1, :B],
+            top_k_B=self._ints_2B[0, :B],
+            seed_B=self._ints_2B[1, :B],
+            greedy_B=self._greedy_B[:B],
+            all_greedy=all_greedy,
             any_cuts=any(row.cuts for row in rows),
         )
 
@@ -84,6 +109,12 @@ def sample(logits_BV: Tensor, batch: SamplingBatch, position_B: Tensor | Sequenc
         scaled_BV = scaled_BV.masked_fill(~_kept(scaled_BV, batch), -torch.inf)
     drawn_B = _draw(scaled_BV.softmax(-1), uniform(batch.seed_B, position_B))
     return torch.where(batch.greedy_B, likeliest_B, drawn_B)
+
+
+def logprobs(logits_BV: Tensor, token_B: Tensor) -> Tensor:
+    """How likely each row's token was, before temperature and cuts; float32 (B)."""
+    chosen_B1 = logits_BV.gather(-1, token_B[:, None])
+    return chosen_B1[:, 0] - logits_BV.logsumexp(-1)
 
 
 def uniform(seed_B: Tensor, position_B: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class StepBatch:
     position_M: Tensor
     # row of each token's sequence in the table
     sequence_M: Tensor
-    # blocks of the running sequences in order; what lies behind a sequence's end is 0
+    # blocks of the running sequences in order; behind a sequence's end lies any block
     table_SX: Tensor
     # which of the M rows' logits are wanted, in this order
     wanted_W: Tensor
