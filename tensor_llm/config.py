@@ -173,8 +173,8 @@ def _check_integer(name: str, value: object, largest: int) -> None:
 
 
 def _check_integers(name: str, values: object, beyond: int) -> None:
-    whole = isinstance(values, tuple) and len(values) <= 4096
-    if not whole or any(type(value) is not int or not 0 <= value < beyond for value in values):
+    listed = values if isinstance(values, tuple) and len(values) <= 4096 else (None,)
+    if any(type(value) is not int or not 0 <= value < beyond for value in listed):
         raise ValueError(f"{name} = {shorten(values)}: allowed are integers of 0 to {beyond - 1}")
 
 

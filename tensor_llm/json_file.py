@@ -57,11 +57,17 @@ def parse_json(text: bytes, path: object) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        seen: set[str] = set()
-        # `add` returns None, so that a name counts from its second time on
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise ValueError(f"{shorten(twice)} comes twice in one object")
+        raise ValueError(f"{shorten(_twice(pairs))} comes twice in one object")
     return found
+
+
+def _twice(pairs: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name comes twice")
 
 
 def _refuse(constant: str) -> NoReturn:

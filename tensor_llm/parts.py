@@ -39,6 +39,15 @@ def head_weight(config: ModelConfig) -> str:
     return "embedding.weight" if config.tied_head else "output.weight"
 
 
+def packed_format(name: str, config: ModelConfig, format_: str) -> str | None:
+    """In which format a model packed as `format_` keeps a tensor: the layers' matrices in that
+    one, the head in 8 bits, for it decides between close tokens; the others as they are."""
+    if name == head_weight(config):
+        return "int8"
+    matrix = name.endswith(".weight") and part_of(name) in ("attention", "mlp")
+    return format_ if matrix else None
+
+
 def _layer_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     query_width, kv_width = config.heads * config.head_size, config.kv_heads * config.head_size
     yield "attention_norm.weight", (config.hidden,)

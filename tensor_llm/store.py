@@ -4,9 +4,10 @@ revision to use, `DATA/storage-id` naming the storage.
 Owns atomic writing, pruning and what can be known of a model without its weights. Knows nothing
 of tensors; needs no torch.
 
-Files of a revision: config.json, model.safetensors, tokenizer.json, checkpoint.json (step, type
-of the weights, bytes a token), and training.json with training.safetensors where training can
-go on."""
+Files of a revision: config.json, model.safetensors (or several with an index), tokenizer.json,
+checkpoint.json (step, bytes a token), what else came with the model, such as its chat template,
+and training.json with training.safetensors where training can go on. The first three are laid out
+as this package does it, or as transformers does."""
 
 import os
 import re
@@ -19,12 +20,10 @@ from typing import Any
 
 from noidle.errors import CheckpointError
 from noidle.snapshot import ModelInfo
-from tensor_llm.config import ModelConfig
+from tensor_llm.families.directory import read_config as read_config
+from tensor_llm.families.files import weight_files
 from tensor_llm.json_file import read_json as read_json
 
-WEIGHTS_FILE = "model.safetensors"
-CONFIG_FILE = "config.json"
-TOKENIZER_FILE = "tokenizer.json"
 CHECKPOINT_FILE = "checkpoint.json"
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -110,10 +109,7 @@ class ModelStore:
         path = self.directory(name, revision)
         config = read_config(path)
         about = read_json(path / CHECKPOINT_FILE)
-        try:
-            weight_bytes = (path / WEIGHTS_FILE).stat().st_size
-        except OSError as error:
-            raise CheckpointError.of(path / WEIGHTS_FILE, f"cannot be read: {error}") from None
+        weight_bytes = sum(map(_size, weight_files(path)))
         return ModelInfo(
             name=name,
             revision=path.name,
@@ -164,13 +160,11 @@ class ModelStore:
         return self._models / _safe("model", name)
 
 
-def read_config(directory: Path) -> ModelConfig:
-    """
-    Raises:
-        CheckpointError: config.json is missing or malformed.
-    """
-    path = directory / CONFIG_FILE
-    return ModelConfig.from_json(read_json(path), path)
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise CheckpointError.of(path, f"cannot be read: {error}") from None
 
 
 def _number(data: dict[str, Any], field: str, path: Path) -> float:

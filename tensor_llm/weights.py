@@ -1,24 +1,89 @@
 """Tensors in safetensors files: writing them, and reading them one at a time with every name,
 shape and type checked first.
 
-Knows nothing of models' folders or of what the tensors mean."""
+Owns which of them share the file's pages. Knows nothing of models' folders or of what the tensors
+mean."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from noidle.errors import CheckpointError
+from tensor_llm.tensor_file import StoredTensor, read_header
+from tensor_llm.tensor_writer import TensorWriter
 
-_FLOATS = ("F32", "BF16", "F16")
+FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_TYPES = {**FLOATS, "U8": torch.uint8}
+_SPELLINGS = {dtype: name for name, dtype in _TYPES.items()}
+
+
+class TensorReader:
+    """Reads tensors of files whose headers were checked; maps each file once."""
+
+    def __init__(self) -> None:
+        self._mapped: dict[Path, torch.UntypedStorage] = {}
+
+    def load(
+        self, stored: StoredTensor, device: torch.device, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """In `dtype` or as stored. On the CPU and unconverted it shares the file's pages until
+        written to; else the file's pages do not count into the process's memory.
+
+        Raises:
+            CheckpointError: the file was changed meanwhile.
+        """
+        own = _TYPES[stored.dtype]
+        if device.type == "cpu" and dtype in (None, own) and stored.offset % own.itemsize == 0:
+            return self._map(stored)
+        if device.type == "meta":
+            return torch.empty(stored.shape, dtype=dtype or own, device=device)
+        return self.read(stored).to(device=device, dtype=dtype)
+
+    @staticmethod
+    def read(stored: StoredTensor) -> Tensor:
+        """As stored, in memory of its own."""
+        data = torch.empty(stored.bytes, dtype=torch.uint8)
+        left = data.numpy().data
+        try:
+            with stored.path.open("rb", buffering=0) as file:
+                file.seek(stored.offset)
+                while left:
+                    count = file.readinto(left)
+                    if not count:
+                        raise _unreadable(stored, "it was cut")
+                    left = left[count:]
+        except OSError as error:
+            raise _unreadable(stored, error) from None
+        return data.view(_TYPES[stored.dtype]).view(stored.shape)
+
+    def _map(self, stored: StoredTensor) -> Tensor:
+        if stored.path not in self._mapped:
+            self._mapped[stored.path] = _map_file(stored)
+        storage = self._mapped[stored.path]
+        if stored.offset + stored.bytes > storage.nbytes():
+            raise _unreadable(stored, "it was cut")
+        empty = torch.empty(0, dtype=_TYPES[stored.dtype])
+        strides = torch.empty(stored.shape, device="meta").stride()
+        return empty.set_(storage, stored.offset // empty.itemsize, stored.shape, strides)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Writes them as they are; two names must not share memory."""
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    """Writes them as they are."""
+    planned = {
+        name: (_SPELLINGS.get(tensor.dtype) or _other(tensor.dtype), tuple(tensor.shape))
+        for name, tensor in tensors.items()
+    }
+    with TensorWriter(path, planned) as writer:
+        for name, tensor in tensors.items():
+            writer.write(name, (data_of(tensor),))
+
+
+def data_of(tensor: Tensor) -> memoryview:
+    """The tensor's bytes in order; its own memory where it lies on the CPU in one piece."""
+    plain = tensor.detach().cpu().contiguous()
+    return plain.view(-1).view(torch.uint8).numpy().data
 
 
 def read_tensors(
@@ -29,22 +94,39 @@ def read_tensors(
     dtype: torch.dtype | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
     """Yields each tensor of `shapes` on its device, in `dtype` or as stored; no more than one
-    is held twice. On the CPU and unconverted it shares the file's pages until written to.
+    is held twice.
 
     Raises:
         CheckpointError: the file is missing, cut or malformed, or a tensor is missing, not
             expected, of another shape, or not of floats. Raised before any is read.
     """
+    found = read_header(path)
+    _check_names(path, set(found), set(shapes))
+    for name, shape in shapes.items():
+        _check_tensor(path, name, found[name].shape, found[name].dtype, shape)
+    reader = TensorReader()
+    for name in shapes:
+        yield name, reader.load(found[name], device_of(name), dtype)
+
+
+def _map_file(stored: StoredTensor) -> torch.UntypedStorage:
+    """Privately: pages are shared with other processes until they are written to."""
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            _check_names(path, set(file.keys()), set(shapes))
-            for name, shape in shapes.items():
-                found = file.get_slice(name)
-                _check_tensor(path, name, tuple(found.get_shape()), found.get_dtype(), shape)
-            for name in shapes:
-                yield name, file.get_tensor(name).to(device=device_of(name), dtype=dtype)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError.of(path, f"cannot be read: {error}") from None
+        size = stored.path.stat().st_size
+        storage = torch.UntypedStorage.from_file(str(stored.path), False, size)
+    except (OSError, RuntimeError) as error:
+        raise _unreadable(stored, error) from None
+    assert isinstance(storage, torch.UntypedStorage)
+    return storage
+
+
+def _unreadable(stored: StoredTensor, fault: object) -> CheckpointError:
+    return CheckpointError.of(stored.path, f"cannot be read: {fault}", stored.name)
+
+
+def _other(dtype: torch.dtype) -> str:
+    names = {torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL", torch.float64: "F64"}
+    return names[dtype]
 
 
 def _check_names(path: Path, found: set[str], wanted: set[str]) -> None:
@@ -59,5 +141,5 @@ def _check_tensor(
 ) -> None:
     if found != wanted:
         raise CheckpointError.of(path, f"shape {found}: the config wants {wanted}", name)
-    if dtype not in _FLOATS:
-        raise CheckpointError.of(path, f"type {dtype}: allowed is {', '.join(_FLOATS)}", name)
+    if dtype not in FLOATS:
+        raise CheckpointError.of(path, f"type {dtype}: allowed is {', '.join(FLOATS)}", name)

@@ -14,7 +14,6 @@ from tensor_llm.families.fields import Fields
 from tensor_llm.families.files import (
     CONFIG_FILE,
     GENERATION_FILE,
-    LARGEST_SIDE_BYTES,
     TOKENIZER_FILE,
     stored_tensors,
 )

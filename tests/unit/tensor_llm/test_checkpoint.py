@@ -125,10 +125,10 @@ SPOILT = {
     ),
     "cut weights": (
         lambda f: truncate(f, "model.safetensors", 5000),
-        r"model\.safetensors: cannot",
+        r"model\.safetensors: embedding\.weight: cannot be read: it ends at byte",
     ),
     "cut config": (lambda f: truncate(f, "config.json", 20), r"config\.json: is not JSON"),
-    "cut tokenizer": (lambda f: truncate(f, "tokenizer.json", 50), r"tokenizer\.json: is no byte"),
+    "cut tokenizer": (lambda f: truncate(f, "tokenizer.json", 50), r"tokenizer\.json: is no"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot"),
     "no config": (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), r"tokenizer\.json: cannot be read"),
@@ -142,8 +142,8 @@ SPOILT = {
         r"embedding\.weight: shape \(300, 32\): the config wants \(4000000, 65536\)",
     ),
     "smaller vocabulary": (
-        lambda f: edit_config(f, vocabulary=299),
-        r"tokenizer\.json: vocabulary: 300 tokens: the config allows 299",
+        lambda f: (f / "tokenizer.json").write_text(make_tokenizer(301).to_json()),
+        r"tokenizer\.json: vocabulary: 301 tokens: the config allows 300",
     ),
 }
 

@@ -62,7 +62,7 @@ def test_integers_are_refused(tmp_path):
 @pytest.mark.parametrize("keep", [0, 4, 8, 60, -1])
 def test_a_cut_file_is_refused_by_name(path, keep):
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(CheckpointError, match=r"x\.safetensors: cannot be read"):
+    with pytest.raises(CheckpointError, match=r"x\.safetensors: .*cannot be read"):
         read(path)
 
 
