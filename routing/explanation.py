@@ -1,15 +1,23 @@
 """A placement in words: the decision as the board keeps it and people read it. Owns the
 sentences; knows nothing of how a choice is made."""
 
+import math
+from collections.abc import Iterator
 from itertools import islice
 
+import numpy as np
+
 from noidle.results import Decision, PoolVerdict
-from routing.placement import Action, Cause, Placement
+from routing.forecast import at
+from routing.gate import Refused, kv_too_small, refusal, too_long
+from routing.placement import Action, Cause, Forecast, Placement
 
 VERDICTS_KEPT = 12
 """With more pools than this the rest is only counted; decisions lie in Redis."""
 LOAD_SHOWN_S = 0.005
 """Shorter waits for a model are rounding."""
+FREE_SOUGHT = 200
+"""So many of the best pools are searched for one that is free."""
 REASONS_NAMED = 3
 """Refusals that the reason of an unplaceable job spells out."""
 
@@ -19,7 +27,8 @@ def decision_of(placement: Placement, now_ms: int) -> Decision:
     pool = placement.pool
     verdicts = _forecasts(placement)
     verdicts += _refusals(placement, VERDICTS_KEPT - len(verdicts))
-    more = len(placement.lanes) + len(placement.refused) - len(verdicts)
+    view = placement.view
+    more = len(view.look.roster.pools) - len(verdicts) if view else 0
     return Decision(
         job=placement.job.id,
         at_ms=now_ms,
@@ -35,7 +44,7 @@ def reason_of(placement: Placement) -> str:
     """The decision in one sentence."""
     if placement.action is Action.UNPLACEABLE:
         return _unplaceable(placement)
-    if placement.scene is None:
+    if placement.view is None:
         return "every slot is taken, and jobs before it wait too"
     if placement.best is None:
         return f"no pool can take it now: {_refusals_named(placement)}"
@@ -43,30 +52,30 @@ def reason_of(placement: Placement) -> str:
 
 
 def _unplaceable(placement: Placement) -> str:
-    if not placement.refused:
+    assert placement.view is not None
+    if not placement.view.look.roster.pools:
         return "no pool is there"
     return f"no pool can run it: {_refusals_named(placement)}"
 
 
 def _refusals_named(placement: Placement) -> str:
-    refused = placement.refused
-    named = [f"{pool} {one.reason}" for pool, one in islice(refused.items(), REASONS_NAMED)]
-    more = len(refused) - len(named)
+    assert placement.view is not None
+    found = _refused(placement)
+    named = [f"{pool} {one.reason}" for pool, one in islice(found, REASONS_NAMED)]
+    more = len(placement.view.look.roster.pools) - len(named)
     return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
 
 
 def _leased(placement: Placement) -> str:
-    index, pool, forecast = placement.best, placement.pool, placement.forecast
-    assert index is not None
+    pool, forecast = placement.pool, placement.forecast
     assert pool is not None
     assert forecast is not None
     words = f"ends in {forecast[0]:.2f} s on {pool.pool}"
-    others = [i for i in range(len(placement.lanes)) if i != index]
-    if not others:
+    nearest = _nearest(placement, 2)
+    if len(nearest) < 2:
         return f"{words}, the only pool that can run it now"
-    second = min(others, key=lambda i: placement.forecasts[i][0])
-    name = placement.lanes[second].look.pool.pool
-    return f"{words}; next best is {name} with {placement.forecasts[second][0]:.2f} s"
+    name, other = _name(placement, nearest[1]), _forecast(placement, nearest[1])
+    return f"{words}; next best is {name} with {other[0]:.2f} s"
 
 
 def _waits(placement: Placement) -> str:
@@ -75,12 +84,11 @@ def _waits(placement: Placement) -> str:
     assert forecast is not None
     finish_s, start_s, cause, _ = forecast
     words = f"waits {start_s:.2f} s for {pool.pool} ({_CAUSES[cause]}) and ends in {finish_s:.2f} s"
-    free = [i for i, other in enumerate(placement.forecasts) if other[2] is Cause.FREE]
-    if not free:
+    free = _nearest_free(placement)
+    if free is None:
         return f"{words}; no pool could start it now"
-    nearest = min(free, key=lambda i: placement.forecasts[i][0])
-    name = placement.lanes[nearest].look.pool.pool
-    return f"{words}; {name} is free but would need {placement.forecasts[nearest][0]:.2f} s"
+    name, other = _name(placement, free), _forecast(placement, free)
+    return f"{words}; {name} is free but would need {other[0]:.2f} s"
 
 
 _CAUSES = {
@@ -95,38 +103,72 @@ _CAUSES = {
 }
 
 
+def _name(placement: Placement, i: int) -> str:
+    assert placement.view is not None
+    return placement.view.look.roster.names[i]
+
+
+def _nearest(placement: Placement, count: int) -> list[int]:
+    """The pool of choice, then those where it would end next."""
+    rows, best = placement.rows, placement.best
+    if rows is None or best is None:
+        return []
+    rows = rows.copy()
+    rows[best] = -1.0
+    everywhere = count >= len(rows)
+    first = np.arange(len(rows)) if everywhere else np.argpartition(rows, count)[:count]
+    order = first[np.lexsort((first, rows[first]))]
+    return [int(i) for i in order if rows[i] < math.inf]
+
+
+def _nearest_free(placement: Placement) -> int | None:
+    """The pool where it would end first of those that could start it at once."""
+    if not placement.spurns:
+        return None
+    near = _nearest(placement, FREE_SOUGHT)
+    return next((i for i in near if _forecast(placement, i)[2] is Cause.FREE), None)
+
+
+def _forecast(placement: Placement, i: int) -> Forecast:
+    """How it would have fared in a pool at the moment of the decision."""
+    view, need = placement.view, placement.need
+    assert view is not None
+    assert need is not None
+    if i == placement.best:
+        assert placement.forecast is not None
+        return placement.forecast
+    return at(placement.job, view, i, view.look.was(i, placement.moment), need)
+
+
 def _forecasts(placement: Placement) -> list[PoolVerdict]:
-    best = placement.best
-    nearest = sorted(
-        range(len(placement.lanes)), key=lambda i: (i != best, placement.forecasts[i][0])
-    )
-    return [_verdict(placement, i) for i in nearest[:VERDICTS_KEPT]]
+    return [_verdict(placement, i) for i in _nearest(placement, VERDICTS_KEPT)]
 
 
-def _verdict(placement: Placement, index: int) -> PoolVerdict:
-    finish_s, start_s, cause, _ = placement.forecasts[index]
+def _verdict(placement: Placement, i: int) -> PoolVerdict:
+    finish_s, start_s, cause, batch = _forecast(placement, i)
     outcome = "slower"
-    if index == placement.best:
+    if i == placement.best:
         outcome = "chosen" if placement.action is Action.LEASE else "wait"
     start = "" if cause is Cause.FREE else f", {start_s:.2f} s until it could start"
     return PoolVerdict(
-        pool=placement.lanes[index].look.pool.pool,
+        pool=_name(placement, i),
         outcome=outcome,
-        reason=f"{_CAUSES[cause]}{start}; {_work(placement, index)}",
+        reason=f"{_CAUSES[cause]}{start}; {_work(placement, i, finish_s - start_s, batch)}",
         finish_s=round(finish_s, 3),
     )
 
 
-def _work(placement: Placement, index: int) -> str:
+def _work(placement: Placement, i: int, whole_s: float, batch: int) -> str:
     """What the time from start to end is made of."""
-    job, lane, need = placement.job, placement.lanes[index], placement.need
-    finish_s, start_s, _, batch = placement.forecasts[index]
+    job, view, need = placement.job, placement.view, placement.need
+    assert view is not None
     assert need is not None
+    facts = view.lane.facts
     if job.kind == "train":
-        return f"a slice at {lane.train_tokens_per_s:.0f} tokens/s"
-    prefill_s = need.prompt * lane.prefill_s
-    decode_s = job.max_tokens * (lane.step_s + lane.sequence_s * batch)
-    load_s = finish_s - start_s - prefill_s - decode_s
+        return f"a slice at {facts.train_tokens_per_s[i]:.0f} tokens/s"
+    prefill_s = need.prompt * facts.prefill_s.item(i)
+    decode_s = job.max_tokens * (facts.step_s.item(i) + facts.sequence_s.item(i) * batch)
+    load_s = whole_s - prefill_s - decode_s
     parts = [f"loading {job.model} {load_s:.2f} s"] if load_s > LOAD_SHOWN_S else []
     parts.append(f"prefill of about {need.prompt} tokens {prefill_s:.2f} s")
     if job.max_tokens:
@@ -137,5 +179,22 @@ def _work(placement: Placement, index: int) -> str:
 def _refusals(placement: Placement, room: int) -> list[PoolVerdict]:
     return [
         PoolVerdict(pool=pool, outcome="refused", reason=one.reason)
-        for pool, one in islice(placement.refused.items(), room)
+        for pool, one in islice(_refused(placement), max(room, 0))
     ]
+
+
+def _refused(placement: Placement) -> Iterator[tuple[str, Refused]]:
+    """The pools that could not run it, each with the reason."""
+    job, view, need = placement.job, placement.view, placement.need
+    if view is None or need is None:
+        return
+    long = too_long(job, view.model)
+    limits = view.lane.facts.kv_limit
+    for i, pool in enumerate(view.look.roster.pools):
+        no = refusal(job, pool, view.model, view.look.room(i))
+        if no is None and long is not None:
+            no = long
+        elif no is None and need.kv_tokens > limits[i]:
+            no = kv_too_small(need.kv_tokens, pool)
+        if no is not None:
+            yield pool.pool, no

@@ -1,128 +1,161 @@
 """When a job would end in each pool that could run it, and where it ends first.
 
-Owns the comparison; knows nothing of the gate, or of what a choice then takes away."""
+Owns the comparison; knows nothing of the gate, or of what a choice then takes away. All pools are
+compared by lower bounds at once, and only the one that wins is looked at closely; if it is not as
+good as it looked, it goes back among the others."""
 
-from collections.abc import Sequence
+import math
 
-from noidle.jobs import EngineName, JobClass
+import numpy as np
+
+from noidle.jobs import EngineName
+from routing.bay import Bay, Was
 from routing.board import HeldJob
-from routing.outlook import Lane
-from routing.placement import Cause, Forecast, Need, Scene
+from routing.placement import Cause, Forecast, Need
+from routing.roster import Column
+from routing.view import TIE, View
 
 SLICE_S = 5.0
 """Length assumed of a training slice."""
+ROUNDING_S = 1e-6
+CLOSE_LOOKS = 4
+"""After so many pools that were not as good as they looked, all are checked for room at once."""
+_ELSEWHERE_S = 1e-6
+"""Where all else is equal, training goes to `gpu`."""
 
 
-def forecast(
-    job: HeldJob, scene: Scene, lanes: Sequence[Lane], need: Need
-) -> tuple[list[Forecast], int]:
-    """A forecast for each lane, and the index of the best."""
+def rank(job: HeldJob, view: View, need: Need) -> Column:
+    """For each pool a lower bound of what decides: the seconds to the job's end, or how far a
+    training falls behind one on the fastest pool at once. Infinite where it cannot run."""
+    view.catch_up()
     if job.kind == "train":
-        return _train(job, scene, lanes)
+        rates = view.lane.facts.train_tokens_per_s
+        rows = np.maximum(view.base, view.look.training_s)
+        rows += SLICE_S * (1 - rates / view.train_tokens_per_s)
+        return rows
+    rows = view.prefill_s * need.prompt
+    rows += view.step_s * job.max_tokens
+    rows += view.base
+    if need.kv_tokens > view.kv_least:
+        rows[view.lane.facts.kv_limit < need.kv_tokens] = math.inf
+    return rows
+
+
+def best(job: HeldJob, view: View, need: Need, rows: Column) -> tuple[int, Forecast] | None:
+    """The pool where it ends first, and how it fares there; corrects `rows` on the way."""
+    close: list[int] = []
+    while True:
+        i = int(rows.argmin())
+        bound = rows.item(i)
+        if bound == math.inf:
+            return None
+        bay = view.look.bay(i)
+        found = None if job.alone else _as_it_looked(job, view, i, bay, need, bound)
+        if found is not None:
+            return i, found
+        found = at(job, view, i, bay, need)
+        value = _rank(job, view, i, found)
+        if value <= bound + ROUNDING_S:
+            return i, found
+        rows[i] = value
+        close.append(i)
+        if len(close) == CLOSE_LOOKS:
+            _check_room(view, need, rows, close)
+
+
+def _as_it_looked(
+    job: HeldJob, view: View, i: int, bay: Bay, need: Need, bound: float
+) -> Forecast | None:
+    """The usual case without a second reckoning: the pool is full, or has room in plenty."""
+    if job.kind == "train":
+        return None
+    if bay.free <= 0:
+        return bound - TIE * bay.next_s, bay.next_s, Cause.FULL, bay.slots
+    if bay.free <= view.kept.item(i) or need.kv_tokens > bay.kv_open:
+        return None
+    if view.lane.memory_bytes(i, need.kv_tokens) > bay.memory_open:
+        return None
+    return bound, 0.0, Cause.FREE, bay.busy + 1
+
+
+def at(job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need) -> Forecast:
+    """How the job would fare in one pool."""
+    if job.kind == "train":
+        start_s, cause = _train_start(job, view, i, bay)
+        return view.lane.begins_s(i, start_s) + SLICE_S, start_s, cause, bay.busy + 1
     if job.alone:
-        forecasts = [_alone(job, lane, need) for lane in lanes]
-        return forecasts, min(range(len(lanes)), key=lambda i: forecasts[i][:2])
-    return _run(job, lanes, need)
+        return _alone(job, view, i, bay, need)
+    start_s, cause, batch = _start(job, view, i, bay, need)
+    return view.lane.begins_s(i, start_s) + work_s(job, view, i, need, batch), start_s, cause, batch
 
 
-def _run(job: HeldJob, lanes: Sequence[Lane], need: Need) -> tuple[list[Forecast], int]:
-    """Jobs × pools pass through this loop: no calls on its usual way."""
-    free, full = Cause.FREE, Cause.FULL
-    background = job.job_class is JobClass.BACKGROUND
-    prompt, kv = need
-    tokens = job.max_tokens
-    forecasts: list[Forecast] = []
-    best = 0
-    best_s = best_start_s = float("inf")
-    for lane in lanes:
-        look = lane.look
-        slots = look.free
-        if slots <= 0:
-            start_s, cause, batch = look.next_s, full, look.slots
-        elif (
-            kv * lane.kv_counts <= look.kv_open
-            and lane.load_bytes + kv * lane.kv_bytes <= look.memory_open
-            and not (background and slots <= look.spare)
-        ):
-            start_s, cause, batch = 0.0, free, look.busy + 1
-        else:
-            start_s, cause, batch = _narrow(job, lane, need)
-        ready_s = lane.ready_s
-        finish_s = (
-            (ready_s if ready_s > start_s else start_s)
-            + lane.load_s
-            + prompt * lane.prefill_s
-            + tokens * (lane.step_s + lane.sequence_s * batch)
-        )
-        if finish_s <= best_s and (finish_s < best_s or start_s < best_start_s):
-            best, best_s, best_start_s = len(forecasts), finish_s, start_s
-        forecasts.append((finish_s, start_s, cause, batch))
-    return forecasts, best
+def work_s(job: HeldJob, view: View, i: int, need: Need, batch: int) -> float:
+    """Prefill and decode."""
+    facts = view.lane.facts
+    step_s = facts.step_s.item(i) + facts.sequence_s.item(i) * batch
+    return need.prompt * facts.prefill_s.item(i) + job.max_tokens * step_s
 
 
-def _narrow(job: HeldJob, lane: Lane, need: Need) -> tuple[float, Cause, int]:
-    """A slot is free and yet the job does not just fit."""
-    look = lane.look
-    if job.job_class is JobClass.BACKGROUND and look.free <= look.spare:
-        return look.next_s, Cause.SPARE, look.slots
-    if not _memory_fits(lane, need):
-        return look.next_s, Cause.MEMORY, look.busy
-    if need.kv_tokens * lane.kv_counts > look.kv_free:
-        return look.next_s, Cause.KV, look.busy
-    batch = look.busy + 1
-    if ready_s(lane, 0.0) + _work_s(job, lane, need, batch) <= look.fence_s:
+def _rank(job: HeldJob, view: View, i: int, found: Forecast) -> float:
+    finish_s, start_s, _, _ = found
+    if job.kind != "train":
+        return finish_s
+    lost_s = SLICE_S * (1 - view.lane.facts.train_tokens_per_s.item(i) / view.train_tokens_per_s)
+    elsewhere = view.look.roster.pools[i].engine is not EngineName.GPU
+    return finish_s - SLICE_S + lost_s + _ELSEWHERE_S * (start_s + 2 * elsewhere)
+
+
+def _start(
+    job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need
+) -> tuple[float, Cause, int]:
+    if bay.free <= 0:
+        return bay.next_s, Cause.FULL, bay.slots
+    if bay.free <= view.kept.item(i):
+        return bay.next_s, Cause.SPARE, bay.slots
+    if view.lane.memory_bytes(i, need.kv_tokens) > bay.memory_open:
+        return bay.next_s, Cause.MEMORY, bay.busy
+    kv = view.lane.kv_counted(i, need.kv_tokens)
+    if kv > bay.kv_free:
+        return bay.next_s, Cause.KV, bay.busy
+    batch = bay.busy + 1
+    if kv <= bay.kv_open:
         return 0.0, Cause.FREE, batch
-    return look.fence_s, Cause.FENCED, batch
+    if view.lane.begins_s(i, 0.0) + work_s(job, view, i, need, batch) <= bay.fence_s:
+        return 0.0, Cause.FREE, batch
+    return bay.fence_s, Cause.FENCED, batch
 
 
-def _alone(job: HeldJob, lane: Lane, need: Need) -> Forecast:
+def _alone(job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need) -> Forecast:
     """It starts once the pool is empty, and nothing joins it."""
-    look = lane.look
-    start_s, cause = look.all_free_s(), Cause.ALONE
-    if look.busy == 0 and look.kv_open >= 0 and _memory_fits(lane, need):
+    fits = view.lane.memory_bytes(i, need.kv_tokens) <= bay.memory_open
+    if bay.busy == 0 and bay.kv_open >= 0 and fits:
         start_s, cause = 0.0, Cause.FREE
-    return ready_s(lane, start_s) + _work_s(job, lane, need, 1), start_s, cause, 1
+    else:
+        start_s, cause = view.look.bay(i).all_free_s(), Cause.ALONE
+    return view.lane.begins_s(i, start_s) + work_s(job, view, i, need, 1), start_s, cause, 1
 
 
-def _train(job: HeldJob, scene: Scene, lanes: Sequence[Lane]) -> tuple[list[Forecast], int]:
-    """A slice takes its time wherever it runs. What differs is how far it comes: the best pool
-    is where the training falls least behind one on the fastest pool at once."""
-    forecasts: list[Forecast] = []
-    behind: list[tuple[float, float, bool]] = []
-    for lane in lanes:
-        start_s, cause = _train_start(job, lane)
-        finish_s = ready_s(lane, start_s) + SLICE_S
-        forecasts.append((finish_s, start_s, cause, lane.look.busy + 1))
-        lost_s = SLICE_S * (1 - lane.train_tokens_per_s / scene.train_tokens_per_s)
-        elsewhere = lane.look.pool.engine is not EngineName.GPU
-        behind.append((finish_s - SLICE_S + lost_s, start_s, elsewhere))
-    return forecasts, min(range(len(lanes)), key=behind.__getitem__)
+def _train_start(job: HeldJob, view: View, i: int, bay: Bay | Was) -> tuple[float, Cause]:
+    if bay.training_s > 0:
+        return bay.training_s, Cause.TRAINING
+    if job.alone and bay.busy:
+        return view.look.bay(i).all_free_s(), Cause.ALONE
+    if bay.free <= 0:
+        return bay.next_s, Cause.FULL
+    if bay.free <= view.kept.item(i):
+        return bay.next_s, Cause.SPARE
+    if view.lane.load_bytes.item(i) > bay.memory_open:
+        return bay.next_s, Cause.MEMORY
+    return (0.0, Cause.FREE) if bay.fence_s > SLICE_S else (bay.fence_s, Cause.FENCED)
 
 
-def _train_start(job: HeldJob, lane: Lane) -> tuple[float, Cause]:
-    look = lane.look
-    if look.training_s > 0:
-        return look.training_s, Cause.TRAINING
-    if job.alone and look.busy:
-        return look.all_free_s(), Cause.ALONE
-    if look.free <= 0:
-        return look.next_s, Cause.FULL
-    if job.job_class is JobClass.BACKGROUND and look.free <= look.spare:
-        return look.next_s, Cause.SPARE
-    if lane.load_bytes > look.memory_open:
-        return look.next_s, Cause.MEMORY
-    return (0.0, Cause.FREE) if look.fence_s > SLICE_S else (look.fence_s, Cause.FENCED)
-
-
-def _memory_fits(lane: Lane, need: Need) -> bool:
-    return lane.load_bytes + need.kv_tokens * lane.kv_bytes <= lane.look.memory_open
-
-
-def _work_s(job: HeldJob, lane: Lane, need: Need, batch: int) -> float:
-    step_s = lane.step_s + lane.sequence_s * batch
-    return need.prompt * lane.prefill_s + job.max_tokens * step_s
-
-
-def ready_s(lane: Lane, start_s: float) -> float:
-    """When a job that gets its slot at `start_s` finds its model in memory."""
-    return max(start_s, lane.ready_s) + lane.load_s
+def _check_room(view: View, need: Need, rows: Column, close: list[int]) -> None:
+    """Raises the bound of the pools that are open and yet short of KV cache or memory."""
+    look, lane = view.look, view.lane
+    kv = np.where(lane.facts.kv_limit < math.inf, need.kv_tokens, 0)
+    short = kv > look.kv_open
+    short |= lane.load_bytes + need.kv_tokens * lane.facts.kv_bytes > look.memory_open
+    # a fence lets pass what ends before it: those are looked at closely
+    short &= view.open & ~look.fenced
+    short[close] = False
+    rows[short] += look.next_s[short]

@@ -42,16 +42,29 @@ def refusal(job: HeldJob, pool: PoolSnapshot, model: ModelInfo, room: Room) -> R
     not seem to be only in trouble for a moment.
     """
     return (
-        _wish(job, pool)
-        or _starting(pool)
-        or _kind(job, pool)
-        or _files(job, pool, model)
-        or _failed(pool)
+        _misfit(job, pool, model)
         or _weights(job, pool, model, room)
         or _state(pool)
         or _stale(pool, room)
         or _pressure(job, pool)
         or _revision(job, model)
+    )
+
+
+def standing_refusal(job: HeldJob, pool: PoolSnapshot, model: ModelInfo) -> Refused | None:
+    """The same, so far as neither time nor what is leased matters."""
+    return (
+        _misfit(job, pool, model) or _state(pool) or _pressure(job, pool) or _revision(job, model)
+    )
+
+
+def _misfit(job: HeldJob, pool: PoolSnapshot, model: ModelInfo) -> Refused | None:
+    return (
+        _wish(job, pool)
+        or _starting(pool)
+        or _kind(job, pool)
+        or _files(job, pool, model)
+        or _failed(pool)
     )
 
 

@@ -50,6 +50,6 @@ def _mark(placement: Placement) -> _Mark:
         placement.action,
         pool.pool if pool else None,
         forecast[2] if forecast else None,
-        placement.scene is None,
-        len(placement.refused),
+        placement.view is None,
+        placement.able,
     )

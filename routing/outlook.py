@@ -1,209 +1,132 @@
-"""What is free in one pool, now and as predicted, while a look at all jobs goes on.
+"""All pools while a look at all jobs goes on: columns for what is compared by the thousand, bays
+for those that are touched.
 
-Owns the mutable side of a decision: each job placed or waiting takes its slot out of what the
-next one sees. Knows nothing of which pool is best."""
+Owns what each choice takes from the next, and how a pool was at any moment of the look, so that a
+decision can be put in words later. Knows nothing of which pool is best."""
 
-import heapq
 import math
-from collections.abc import Iterable, Mapping
 
-from noidle.snapshot import ModelInfo, PoolSnapshot
-from routing.board import HeldJob, PoolLoad
-from routing.cluster import Promise
-from routing.gate import Room, weights_of
-from routing.prediction import Speed, speed_of
+import numpy as np
 
-SPARE_FROM_SLOTS = 4
-"""A pool of this many slots keeps one free of background work, so that urgent work starts at
-once; in a smaller one that would cost background a third of its throughput or more."""
-TYPICAL_TOKENS = 128
-"""Length assumed of a lease that another router made."""
-OVERDUE_SHARE = 0.25
-"""A run past its predicted end is expected to take this share more of what it took so far."""
-SOON_S = 0.02
-"""No run is expected to end sooner than this."""
+from routing.bay import Bay, Was
+from routing.gate import STALE_MS, Room
+from routing.roster import SPARE_FROM_SLOTS, Column, Marks, Roster
 
 
 class Outlook:
-    """One pool. Seconds count from the moment of the decision."""
+    """One look. The columns are up to date for every pool at any time."""
 
-    __slots__ = (
-        "alone",
-        "busy",
-        "ends",
-        "fence_s",
-        "free",
-        "kv_free",
-        "kv_limit",
-        "kv_open",
-        "memory_limit",
-        "memory_open",
-        "next_s",
-        "pool",
-        "room",
-        "slots",
-        "spare",
-        "training_s",
-    )
-
-    def __init__(
-        self,
-        pool: PoolSnapshot,
-        load: PoolLoad,
-        promises: Iterable[Promise],
-        models: Mapping[str, ModelInfo],
-        now_ms: int,
-    ) -> None:
-        self.pool = pool
-        self.slots = max(pool.slots, 1)
-        self.busy = load.in_flight
+    def __init__(self, roster: Roster, now_ms: int) -> None:
+        self.roster = roster
+        self.now_ms = now_ms
+        self.busy = roster.in_flight.copy()
+        open_slots = np.maximum(roster.slots - roster.in_flight, 0)
         # a lease that must run alone takes the whole pool
-        self.alone = load.alone
-        self.free = 0 if load.alone else max(self.slots - load.in_flight, 0)
-        self.spare = 1 if self.slots >= SPARE_FROM_SLOTS else 0
-        known = sorted(promises, key=_ends_ms, reverse=True)[: load.in_flight]
-        self.ends = _ends(pool, known, load.in_flight, now_ms)
-        self.next_s = self.ends[0] if self.ends else SOON_S
-        self.training_s = max(
-            (_left_s(one, now_ms) for one in known if one.kind == "train"), default=0.0
-        )
-        self._measure_room(load, known, models, now_ms)
-        # before this time nothing may start that would not have ended by then
-        self.fence_s = math.inf
+        self.free: Column = np.where(roster.alone, 0, open_slots)
+        self.next_s = roster.next_s(now_ms)
+        self.training_s = roster.training_s(now_ms)
+        self.kv_open = roster.kv_total - roster.kv_leased
+        taken = np.bincount(roster.device, roster.memory_leased, len(roster.pools))
+        self.memory_open = roster.memory_limit - taken[roster.device]
+        # as it was when the look began, which is what the gate goes by
+        self._room = self.memory_open.copy()
+        self.silent = now_ms - roster.heard_ms > STALE_MS
+        # what is free there is reserved, at least in part
+        self.fenced: Marks = np.zeros(len(roster.pools), bool)
+        self.spare: Column = np.where(roster.slots >= SPARE_FROM_SLOTS, 1.0, 0.0)
+        self.nothing: Column = np.zeros(len(roster.pools))
+        # slots that may still be leased
+        self.slots_left = float(self.free[roster.takes].sum())
+        # each change so far: the pool, and what it was before
+        self.log: list[tuple[int, Was]] = []
+        self._bays: dict[int, Bay] = {}
 
-    def _measure_room(
-        self,
-        load: PoolLoad,
-        known: list[Promise],
-        models: Mapping[str, ModelInfo],
-        now_ms: int,
+    def bay(self, i: int) -> Bay:
+        bay = self._bays.get(i)
+        if bay is None:
+            roster, now_ms = self.roster, self.now_ms
+            taken = roster.memory_leased.item(i)
+            bay = Bay(self._state(i), taken, lambda: roster.ends_s(i, now_ms))
+            self._bays[i] = bay
+        return bay
+
+    def _state(self, i: int) -> Was:
+        kv_open = self.kv_open.item(i)
+        return Was(
+            int(self.roster.slots.item(i)),
+            int(self.busy.item(i)),
+            int(self.free.item(i)),
+            self.next_s.item(i),
+            kv_open,
+            kv_open,
+            self.memory_open.item(i),
+            math.inf,
+            self.training_s.item(i),
+        )
+
+    def was(self, i: int, moment: int) -> Was:
+        """A pool as it was after so many changes."""
+        for changed, before in self.log[moment:]:
+            if changed == i:
+                return before
+        bay = self._bays.get(i)
+        return bay.state() if bay else self._state(i)
+
+    def room(self, i: int) -> Room:
+        """What the gate must know of a pool."""
+        memory = self._room.item(i)
+        return Room(
+            now_ms=self.now_ms,
+            memory_bytes=None if memory == math.inf else int(memory),
+            idle=self.roster.in_flight.item(i) == 0,
+        )
+
+    def short_of(self, load_bytes: Column) -> Marks:
+        """The pools that cannot hold so many bytes of weights."""
+        return np.greater(load_bytes, self._room)
+
+    def start(
+        self, i: int, finish_s: float, kv: float, memory_bytes: float, *, alone: bool
     ) -> None:
-        pool = self.pool
-        total = pool.kv_tokens_total
-        self.kv_limit = math.inf if total is None else total
-        # not leased, and of that what no waiting job has reserved
-        self.kv_free = self.kv_limit - load.kv_tokens
-        self.kv_open = self.kv_free
-        self.memory_limit = _memory_limit(pool, load, known, models)
-        self.memory_open = (
-            math.inf if self.memory_limit is None else self.memory_limit - load.memory_bytes
-        )
-        self.room = Room(
-            now_ms=now_ms,
-            memory_bytes=None if self.memory_limit is None else int(self.memory_open),
-            idle=load.in_flight == 0,
-        )
+        bay = self.bay(i)
+        free = bay.free
+        self.log.append((i, bay.state()))
+        bay.start(finish_s, kv, memory_bytes, alone=alone)
+        self._write(i, bay)
+        if self.roster.takes[i]:
+            self.slots_left -= free - bay.free
+        if memory_bytes:
+            self._take_memory(i, memory_bytes)
 
-    def start(self, finish_s: float, kv: int, memory_bytes: int, *, alone: bool) -> None:
-        """A job starts now and takes a free slot."""
-        self.free = 0 if alone else self.free - 1
-        self.alone = self.alone or alone
-        self.busy += 1
-        heapq.heappush(self.ends, finish_s)
-        self.next_s = self.ends[0]
-        self.kv_free -= kv
-        self.kv_open -= kv
-        self.memory_open -= memory_bytes
+    def _take_memory(self, i: int, memory_bytes: float) -> None:
+        """Of all pools on the device."""
+        roster = self.roster
+        for j in roster.sharers.get(int(roster.device[i]), [i]):
+            bay = self.bay(j)
+            if j != i:
+                self.log.append((j, bay.state()))
+            bay.memory_open -= memory_bytes
+            self.memory_open[j] = bay.memory_open
 
-    def queue(self, finish_s: float) -> None:
-        """A job waits for the next slot: those after it see the slot after that."""
-        if self.ends:
-            heapq.heapreplace(self.ends, finish_s)
-            self.next_s = self.ends[0]
+    def train(self, i: int, finish_s: float) -> None:
+        """The job that has just started is a training."""
+        self.bay(i).training_s = self.training_s[i] = finish_s
 
-    def reserve(self, start_s: float, kv: int | None) -> None:
-        """A job waits for more than a slot: `kv` tokens, or the whole pool (None). What is free
-        now may only be used by work that leaves it that, or ends before it starts."""
-        self.fence_s = min(self.fence_s, start_s)
-        self.kv_open = -1.0 if kv is None else self.kv_open - kv
+    def queue(self, i: int, finish_s: float) -> None:
+        bay = self.bay(i)
+        self.log.append((i, bay.state()))
+        bay.queue(finish_s)
+        self.next_s[i] = bay.next_s
 
-    def all_free_s(self) -> float:
-        """When the last run should end."""
-        return max(self.ends, default=0.0)
+    def reserve(self, i: int, start_s: float, kv: float | None) -> None:
+        bay = self.bay(i)
+        self.log.append((i, bay.state()))
+        bay.reserve(start_s, kv)
+        self.fenced[i] = True
+        self.kv_open[i] = bay.kv_open
 
-
-class Lane:
-    """One model in one pool: its speed, and when it is in memory."""
-
-    __slots__ = (
-        "kv_bytes",
-        "kv_counts",
-        "kv_limit",
-        "load_bytes",
-        "load_s",
-        "look",
-        "prefill_s",
-        "ready_s",
-        "sequence_s",
-        "step_s",
-        "train_tokens_per_s",
-    )
-
-    def __init__(
-        self, look: Outlook, job: HeldJob, model: ModelInfo, promises: Iterable[Promise]
-    ) -> None:
-        pool = look.pool
-        speed: Speed = speed_of(pool, model)
-        self.look = look
-        self.prefill_s = speed.prefill_s
-        self.step_s = speed.step_s
-        self.sequence_s = speed.step_s_per_sequence
-        self.train_tokens_per_s = speed.train_tokens_per_s
-        # tokens of other models tell nothing of how many this one would get
-        fits = model.name in pool.loaded or not pool.loaded
-        self.kv_limit = look.kv_limit if fits else math.inf
-        # 1 where the pool's bound holds for this model
-        self.kv_counts = 1 if self.kv_limit < math.inf else 0
-        bounded = self.kv_counts or job.kind == "train"
-        # where a pool bounds KV by tokens, it has allocated that memory already
-        self.kv_bytes = 0 if bounded else model.kv_bytes_per_token or 0
-        self.load_bytes = weights_of(job, pool, model)
-        # seconds a job adds for bringing the model into memory, and when that is under way
-        self.load_s = 0.0 if model.name in pool.loaded else speed.load_s
-        self.ready_s = 0.0
-        loading = [one.ready_ms for one in promises if one.model == model.name]
-        if loading and self.load_s:
-            self.will_load((min(loading) - look.room.now_ms) / 1000)
-
-    def will_load(self, ready_s: float) -> None:
-        """The first job on a model that is not loaded pays for all that come after it."""
-        if self.load_s:
-            self.load_s, self.ready_s, self.load_bytes = 0.0, max(ready_s, 0.0), 0
-
-
-def _ends_ms(promise: Promise) -> int:
-    return promise.ends_ms
-
-
-def _left_s(promise: Promise, now_ms: int) -> float:
-    left_s = (promise.ends_ms - now_ms) / 1000
-    if left_s <= 0:
-        left_s = OVERDUE_SHARE * (now_ms - promise.leased_ms) / 1000
-    return max(left_s, SOON_S)
-
-
-def _ends(pool: PoolSnapshot, known: list[Promise], busy: int, now_ms: int) -> list[float]:
-    """A heap of when each busy slot should be free."""
-    ends = [_left_s(promise, now_ms) for promise in known]
-    unknown = busy - len(ends)
-    if unknown > 0:
-        speed = speed_of(pool, ModelInfo(name=""))
-        whole_s = TYPICAL_TOKENS * (speed.step_s + speed.step_s_per_sequence * busy)
-        # they began one after the other, so they end so
-        ends += [max(whole_s * (i + 1) / unknown, SOON_S) for i in range(unknown)]
-    heapq.heapify(ends)
-    return ends
-
-
-def _memory_limit(
-    pool: PoolSnapshot, load: PoolLoad, known: list[Promise], models: Mapping[str, ModelInfo]
-) -> int | None:
-    """What leases may reserve: free memory, and the weights of models that idle, of which the
-    engine lets the least recently used go. Which ones idle is known only while all leases are."""
-    if pool.memory_free_bytes is None:
-        return None
-    if len(known) < load.in_flight:
-        return pool.memory_free_bytes
-    used = {one.model for one in known}
-    idle = [models[name] for name in pool.loaded if name not in used and name in models]
-    return pool.memory_free_bytes + sum(model.weight_bytes or 0 for model in idle)
+    def _write(self, i: int, bay: Bay) -> None:
+        self.busy[i] = bay.busy
+        self.free[i] = bay.free
+        self.next_s[i] = bay.next_s
+        self.kv_open[i] = bay.kv_open

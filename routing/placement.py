@@ -1,16 +1,16 @@
 """What the policy decided about one job, with all that is needed to say why. Owns the records;
 the words are made from them only for decisions that somebody may read."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
-from noidle.snapshot import ModelInfo, PoolSnapshot
+import numpy as np
+
+from noidle.snapshot import PoolSnapshot
 from routing.board import HeldJob
-from routing.gate import Refused
-from routing.outlook import Lane
+from routing.roster import Column
+from routing.view import View
 
 
 class Action(StrEnum):
@@ -35,8 +35,8 @@ class Cause(StrEnum):
 
 
 Forecast = tuple[float, float, Cause, int]
-"""One job in one lane: seconds to its end, seconds to its start, what keeps it, and the batch
-it would join. A plain tuple, since a look makes one for each job and pool."""
+"""One job in one pool: seconds to its end, seconds to its start, what keeps it, and the batch
+it would join."""
 
 
 class Need(NamedTuple):
@@ -45,22 +45,6 @@ class Need(NamedTuple):
     # estimated tokens of the prompt
     prompt: int
     kv_tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What all jobs of one kind, model, wish and storage share in one look."""
-
-    model: ModelInfo
-    lanes: Sequence[Lane]
-    # by pool
-    refused: Mapping[str, Refused]
-    # the smallest whole KV cache among the lanes
-    kv_least: float
-    # tokens of prompt and answer together
-    context: float
-    # the fastest training among the lanes
-    train_tokens_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,26 +62,32 @@ class Grant:
 
 
 class Placement(NamedTuple):
-    """The decision. Without a scene: not looked at, since nothing is free and enough wait."""
+    """The decision. Without a view: not looked at, since nothing is free and enough wait."""
 
     job: HeldJob
     action: Action
-    scene: Scene | None = None
+    view: View | None = None
     need: Need | None = None
-    # the pools that could run it, and a forecast for each
-    lanes: Sequence[Lane] = ()
-    forecasts: Sequence[Forecast] = ()
-    # the lane of choice, for a lease or to wait for
+    # changes of the look before this decision
+    moment: int = 0
+    # for each pool, seconds to the job's end: exact for the best, a lower bound for the others
+    rows: Column | None = None
+    # the pool of choice, for a lease or to wait for
     best: int | None = None
-    # the pools that could not
-    refused: Mapping[str, Refused] = MappingProxyType({})
+    forecast: Forecast | None = None
+    # a job that waits, although pools that could run it have free slots
+    spurns: bool = False
     # there for a lease
     grant: Grant | None = None
 
     @property
     def pool(self) -> PoolSnapshot | None:
-        return None if self.best is None else self.lanes[self.best].look.pool
+        if self.best is None:
+            return None
+        assert self.view is not None
+        return self.view.look.roster.pools[self.best]
 
     @property
-    def forecast(self) -> Forecast | None:
-        return None if self.best is None else self.forecasts[self.best]
+    def able(self) -> int:
+        """How many pools could run it."""
+        return 0 if self.rows is None else int(np.isfinite(self.rows).sum())

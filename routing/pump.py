@@ -21,9 +21,10 @@ from routing.message import lease_message
 from routing.notes import Notes
 from routing.patience import Patience
 from routing.picture import SNAPSHOTS_S, Picture
-from routing.placement import Action, Cause, Placement
+from routing.placement import Placement
 from routing.policy import decide
 from routing.rhythm import Timer, Trouble
+from routing.roster import Roster
 
 LOG = logging.getLogger("noidle.pump")
 HEADS = 32
@@ -99,6 +100,7 @@ class Pump:
         self._clock = clock
         self._token = token
         self._picture = Picture(board, clock)
+        self._roster = Roster()
         self._patience = Patience(unplaceable_s)
         self._notes = Notes()
         self._role: PumpRole | None = None
@@ -210,9 +212,9 @@ class Pump:
         cluster = self._picture.cluster(loads)
         now_ms = self._picture.now_ms()
         # 2. who goes where
-        placements = decide(held, cluster, now_ms)
+        placements = decide(held, cluster, now_ms, self._roster)
         leased = self._lease(role, [one for one in placements if one.grant], now_ms)
-        self._spurned = len(held) >= HEADS and any(map(spurns, placements))
+        self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
         self._fail(hopeless[:FAILED_A_LOOK])
@@ -269,10 +271,3 @@ class Pump:
             error = JobError(code="unplaceable", message=reason_of(placement))
             if self._board.fail(placement.job.id, error):
                 self.counters.failed += 1
-
-
-def spurns(placement: Placement) -> bool:
-    """The job waits although it could start somewhere at once."""
-    if placement.action is not Action.WAIT:
-        return False
-    return any(cause is Cause.FREE for _, _, cause, _ in placement.forecasts)

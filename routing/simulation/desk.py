@@ -13,8 +13,9 @@ from routing.picture import SNAPSHOTS_S
 from routing.placement import Placement
 from routing.policy import decide
 from routing.promises import Promises
-from routing.pump import DEEP_S, FEWEST_HEADS, HEADS, spurns
+from routing.pump import DEEP_S, FEWEST_HEADS, HEADS
 from routing.rhythm import Timer
+from routing.roster import Roster
 from routing.simulation.described import Described
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Start
@@ -36,6 +37,7 @@ class Desk:
         self._held: dict[str, HeldJob] = {}
         self._sets = HeldSets()
         self._promises = Promises()
+        self._roster = Roster()
         self._now_s = 0.0
         self._next_look_s = 0.0
         # something happened during a look
@@ -77,7 +79,7 @@ class Desk:
                 if placement.grant is not None:
                     leased += 1
                     yield self._lease(placement)
-            self._spurned = len(held) >= HEADS and any(map(spurns, placements))
+            self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
             more = leased > 0 and len(held) >= FEWEST_HEADS
 
     def _any_free(self) -> bool:
@@ -99,7 +101,7 @@ class Desk:
             models=self._models,
             promises=self._promises.settle(loads),
         )
-        return decide(held, cluster, self._now_ms())
+        return decide(held, cluster, self._now_ms(), self._roster)
 
     def _lease(self, placement: Placement) -> Start:
         job, pool, forecast = placement.job, placement.pool, placement.forecast

@@ -487,7 +487,7 @@ def test_behind_the_jobs_that_explain_the_jam_none_is_looked_at() -> None:
     jobs = [make_job() for _ in range(WAITING_SHOWN + 3)]
     cluster = make_cluster(make_pool(), running=(make_promise("cpu@a", 1.0),))
     placements = decide(jobs, cluster, NOW_MS)
-    assert [one.scene is not None for one in placements] == [True] * WAITING_SHOWN + [False] * 3
+    assert [one.view is not None for one in placements] == [True] * WAITING_SHOWN + [False] * 3
     assert {one.action for one in placements} == {Action.WAIT}
 
 

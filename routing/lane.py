@@ -1,0 +1,42 @@
+"""One model in all pools during a look: how fast it is there, and when it is in memory. Owns what
+loading costs whom; knows nothing of slots."""
+
+import numpy as np
+
+from noidle.snapshot import ModelInfo
+from routing.outlook import Outlook
+from routing.roster import LaneFacts
+
+
+class Lane:
+    """The first job on a model that is not loaded pays for all that come after it."""
+
+    def __init__(self, facts: LaneFacts, look: Outlook, model: ModelInfo) -> None:
+        self.facts = facts
+        self.model = model
+        self.load_s = facts.load_s.copy()
+        self.load_bytes = facts.load_bytes.copy()
+        # when a load that is under way should be done
+        self.ready_s = np.zeros(len(facts.load_s))
+        roster = look.roster
+        for i in np.flatnonzero((facts.load_s > 0) & (roster.in_flight > 0)):
+            ready_ms = roster.ready_ms(int(i), model.name)
+            if ready_ms is not None:
+                self.will_load(int(i), (ready_ms - look.now_ms) / 1000)
+
+    def will_load(self, i: int, ready_s: float) -> None:
+        if self.load_s[i]:
+            self.load_s[i], self.load_bytes[i] = 0.0, 0.0
+            self.ready_s[i] = max(ready_s, 0.0)
+
+    def begins_s(self, i: int, start_s: float) -> float:
+        """When a job that gets its slot at `start_s` finds its model in memory."""
+        return max(start_s, self.ready_s.item(i)) + self.load_s.item(i)
+
+    def memory_bytes(self, i: int, kv_tokens: float) -> float:
+        """What a job newly takes."""
+        return self.load_bytes.item(i) + kv_tokens * self.facts.kv_bytes.item(i)
+
+    def kv_counted(self, i: int, kv_tokens: float) -> float:
+        """What of its KV cache counts against the pool's bound in tokens."""
+        return kv_tokens if self.facts.kv_limit.item(i) < np.inf else 0.0
