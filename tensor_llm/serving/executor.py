@@ -14,7 +14,7 @@ class Flight(Protocol):
     """A step under way."""
 
     def land(self) -> Tensor:
-        """Logits (W, V) of the wanted rows, float32 on the executor's device, or raises what
+        """Logits (W, V) of the wanted rows, float32 on the logits' device, or raises what
         went wrong. Waits, unless the executor is asynchronous: then it only queues."""
 
 
@@ -23,8 +23,10 @@ class Executor(Protocol):
     batch are left alone until its step has landed. Not thread-safe."""
 
     config: ModelConfig
-    # where a batch's tensors lie and logits come out
+    # where a batch's tensors lie
     device: torch.device
+    # where logits come out and tokens are chosen
+    logits_device: torch.device
     blocks: int
     block_tokens: int
     # run and land queue work on the device and never wait for it

@@ -21,7 +21,7 @@ class TorchExecutor:
     ) -> None:
         """`asynchronous` is by default what the device is."""
         self.model, self.cache, self.config = model, cache, model.config
-        self.device = cache.device
+        self.device = self.logits_device = cache.device
         self.blocks, self.block_tokens = cache.blocks, cache.block_tokens
         on_cuda = self.device.type == "cuda"
         self.asynchronous = on_cuda if asynchronous is None else asynchronous
