@@ -96,7 +96,7 @@ class Core:
         self._pool = BlockPool(executor.blocks, size)
         # on an asynchronous device the next step is launched before the present one is read
         self._flights = 2 if executor.asynchronous else executor.flights
-        limit = SCORE_LOGITS.get(executor.device.type, SCORE_LOGITS_ELSEWHERE)
+        limit = SCORE_LOGITS.get(executor.logits_device.type, SCORE_LOGITS_ELSEWHERE)
         self._scheduler = Scheduler(
             self._pool,
             rows=rows,

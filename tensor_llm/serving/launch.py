@@ -60,7 +60,8 @@ class Launcher:
     ) -> None:
         self._executor, self._download = executor, download
         size = executor.block_tokens
-        self._free = [Staging(rows, table, size) for _ in range(flights)]
+        where = executor.logits_device
+        self._free = [Staging(rows, table, size, where) for _ in range(flights)]
         # the newest token of each row, where the host is not waited for
         self._newest_S: Tensor | None = None
         if executor.asynchronous:
@@ -107,6 +108,7 @@ class Launcher:
         position_B = staged.batch.position_M[:choosers]
         if staged.batch.chunks:
             position_B = staged.batch.position_M[staged.batch.wanted_W[:choosers]]
+        position_B = position_B.to(logits_WV.device, non_blocking=True)
         token_B = sample(logits_BV, staged.sampling, position_B + 1)
         if self._newest_S is not None:
             self._newest_S.index_copy_(0, staged.row_B, token_B)

@@ -37,10 +37,12 @@ class Staged:
 class Staging:
     """Memory for one step under way."""
 
-    def __init__(self, rows: int, table: BlockTable, block_tokens: int) -> None:
+    def __init__(
+        self, rows: int, table: BlockTable, block_tokens: int, logits_device: torch.device
+    ) -> None:
         self._rows, self._table, self._block_tokens = rows, table, block_tokens
-        self._device = table.table_SX.device
-        self._sampling = SamplingRows(rows, self._device)
+        self._device, self._logits_device = table.table_SX.device, logits_device
+        self._sampling = SamplingRows(rows, logits_device)
         self._tensors: dict[str, Tensor] = {}
         self._staged: Staged | None = None
         # the decoding sequences of the last step, and where they stand now if nothing happened
@@ -103,23 +105,23 @@ class Staging:
         return Staged(
             batch=batch,
             choosers=choosers,
-            row_B=self._put("row", chooser_rows),
+            row_B=self._put("row", chooser_rows, self._logits_device),
             sampling=self._sampling.write([one.request.sampling for one in choosers]),
             logprobs=any(one.request.logprobs for one in choosers),
-            target_N=self._put("target", targets) if targets else None,
+            target_N=self._put("target", targets, self._logits_device) if targets else None,
         )
 
-    def _put(self, name: str, values: list[int]) -> Tensor:
+    def _put(self, name: str, values: list[int], device: torch.device | None = None) -> Tensor:
         """The values at the place of that name; it grows where it must."""
+        device = device or self._device
         tensor = self._tensors.get(name)
         if tensor is None or len(tensor) < len(values):
-            tensor = torch.zeros(
-                max(self._rows, 2 * len(values)), dtype=torch.int64, device=self._device
-            )
+            size = max(self._rows, 2 * len(values))
+            tensor = torch.zeros(size, dtype=torch.int64, device=device)
             self._tensors[name] = tensor
         view = tensor[: len(values)]
         if values:
-            view.copy_(upload(values, torch.int64, self._device))
+            view.copy_(upload(values, torch.int64, device))
         return view
 
 
