@@ -4,12 +4,13 @@ Knows the names of the decoder's parts and nothing of how a step is computed."""
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
+from tensor_llm.kernels.library import AnyWeight
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, pack, pack_linears
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
 from tensor_llm.quantization import WeightFormat
+from tensor_llm.rotary import frequencies
 
 if TYPE_CHECKING:
     # the model may come to use these kernels itself
@@ -17,15 +18,18 @@ if TYPE_CHECKING:
     from tensor_llm.model import Decoder
 
 
-def plan_of(decoder: "Decoder") -> DecoderPlan:
-    """The plan of a decoder on the CPU; shares its weights."""
+def plan_of(decoder: "Decoder", start: int = 0, stop: int | None = None) -> DecoderPlan:
+    """The plan of the layers [start, stop) of a decoder, which lie on the CPU, and of its
+    embedding and head where they lie there, too. Shares all weights."""
     config = decoder.config
-    exponent_D = torch.arange(0, config.head_size, 2).float() / config.head_size
-    frequency_D, scale = config.rope_theta**-exponent_D, 1.0
+    frequency_D, scale = frequencies(config)
+    stop = config.layers if stop is None else stop
+    has_head = _is_here(decoder.output)
     return DecoderPlan(
-        layers=tuple(_layer(layer, None) for layer in decoder.layers),
-        norm_E=decoder.norm.weight.detach(),
-        head=_projection(decoder.output),
+        layers=tuple(_layer(decoder, index) for index in range(start, stop)),
+        embedding=_weight(decoder.embedding) if _is_here(decoder.embedding) else None,
+        norm_E=decoder.norm.weight.detach() if has_head else None,
+        head=_projection(decoder.output) if has_head else None,
         frequency_D=frequency_D,
         rotary_scale=scale,
         heads=config.heads,
@@ -55,7 +59,8 @@ def pack_decoder(
         setattr(decoder, name, part)
 
 
-def _layer(layer: Any, window: int | None) -> LayerPlan:
+def _layer(decoder: "Decoder", index: int) -> LayerPlan:
+    layer: Any = decoder.layers[index]
     attention, mlp = layer.attention, layer.mlp
     return LayerPlan(
         attention_norm_E=layer.attention_norm.weight.detach(),
@@ -67,15 +72,13 @@ def _layer(layer: Any, window: int | None) -> LayerPlan:
         gate=_projection(mlp.gate),
         up=_projection(mlp.up),
         down=_projection(mlp.down),
-        query_norm_D=_norm(attention, "query_norm"),
-        key_norm_D=_norm(attention, "key_norm"),
-        window=window,
+        query_norm_D=_norm(attention.query_norm),
+        key_norm_D=_norm(attention.key_norm),
+        window=decoder.config.window_of(index),
     )
 
 
-def _norm(attention: Any, name: str) -> Tensor | None:
-    """The norm of each head, where the family has one."""
-    norm = getattr(attention, name, None)
+def _norm(norm: Any) -> Tensor | None:
     return None if norm is None else norm.weight.detach()
 
 
@@ -84,3 +87,16 @@ def _projection(module: Any) -> Projection:
         return Projection(weight=module.packed, bias_N=module.bias_N)
     bias_N = None if module.bias is None else module.bias.detach()
     return Projection(weight=module.weight.detach(), bias_N=bias_N)
+
+
+def _weight(module: Any) -> AnyWeight:
+    if isinstance(module, PackedEmbedding | PackedLinear):
+        return module.packed
+    weight: Tensor = module.weight.detach()
+    return weight
+
+
+def _is_here(module: nn.Module) -> bool:
+    weight = _weight(module)
+    tensor = weight if isinstance(weight, Tensor) else weight.codes
+    return tensor.device.type == "cpu"

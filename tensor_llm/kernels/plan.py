@@ -2,8 +2,8 @@
 
 Owns the rules they must keep. Knows nothing of how a step is computed.
 
-Letters: E residual width, K key/value heads, D head size, P blocks, C tokens of a block, N
-outputs of a projection."""
+Letters: E residual width, V vocabulary, K key/value heads, D head size, P blocks, C tokens of a
+block, N outputs of a projection."""
 
 from dataclasses import dataclass
 
@@ -45,15 +45,18 @@ class LayerPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderPlan:
-    """A decoder from the embedding's output to the logits.
+    """A decoder, or some of its layers.
 
     Raises:
         ValueError: sizes that do not fit together.
     """
 
     layers: tuple[LayerPlan, ...]
-    norm_E: Tensor
-    head: Projection
+    # (V, E); absent, as the head, where another device has it
+    embedding: AnyWeight | None
+    # before the head
+    norm_E: Tensor | None
+    head: Projection | None
     # radians a position, float32 (D / 2)
     frequency_D: Tensor
     heads: int
@@ -74,11 +77,14 @@ class DecoderPlan:
             _check(layer.gate, self.mlp, self.hidden)
             _check(layer.up, self.mlp, self.hidden)
             _check(layer.down, self.hidden, self.mlp)
-        _check(self.head, self.vocabulary, self.hidden)
+        if self.embedding is not None:
+            _check(Projection(weight=self.embedding), self.vocabulary, self.hidden)
+        if self.head is not None:
+            _check(self.head, self.vocabulary, self.hidden)
 
     @property
     def hidden(self) -> int:
-        return len(self.norm_E)
+        return len(self.layers[0].attention_norm_E)
 
     @property
     def mlp(self) -> int:
@@ -86,13 +92,16 @@ class DecoderPlan:
 
     @property
     def vocabulary(self) -> int:
-        return weight_size(self.head.weight)[0]
+        weight = self.embedding if self.head is None else self.head.weight
+        return 0 if weight is None else weight_size(weight)[0]
 
     @property
     def fuses(self) -> bool:
         """Whether the C++ step serves these sizes and weights; torch serves all."""
         whole = all(size % 16 == 0 for size in (self.head_size, self.hidden, self.mlp))
-        return whole and _kind(self.head) is not None and all(map(_layer_fuses, self.layers))
+        ends = (self.embedding, None if self.head is None else self.head.weight)
+        known = all(weight is None or _kind(weight) is not None for weight in ends)
+        return whole and known and all(map(_layer_fuses, self.layers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +138,8 @@ def _check(projection: Projection, rows: int, columns: int) -> None:
         raise ValueError(f"weight has size {found}: allowed is {(rows, columns)}")
 
 
-def _kind(projection: Projection) -> tuple[str, int] | None:
+def _kind(weight: AnyWeight) -> tuple[str, int] | None:
     """Format and group; projections of one input must agree on them."""
-    weight = projection.weight
     if isinstance(weight, PackedWeight):
         return weight.format, weight.group
     return (str(weight.dtype), 0) if weight.dtype in DENSE_TYPES else None
@@ -144,5 +152,5 @@ def _layer_fuses(layer: LayerPlan) -> bool:
         (layer.gate, layer.up),
         (layer.down,),
     )
-    kinds = [{_kind(projection) for projection in group} for group in inputs]
+    kinds = [{_kind(projection.weight) for projection in group} for group in inputs]
     return all(len(kind) == 1 and None not in kind for kind in kinds)

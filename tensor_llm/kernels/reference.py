@@ -10,35 +10,41 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.kernels.rows import Rows
 from tensor_llm.quantization import PackedWeight
 
 
-def step(
-    plan: DecoderPlan,
-    x_ME: Tensor,
-    position_M: Tensor,
-    sequence_M: Tensor,
-    table_SX: Tensor,
-    blocks: KVBlocks,
-    wanted_W: Tensor,
-) -> Tensor:
-    """Logits (W, V) in float32; writes the rows' keys and values."""
-    x_ME, table_MX = x_ME.float(), table_SX[sequence_M]
-    angle_M1D = (position_M.float()[:, None] * plan.frequency_D.float()).unsqueeze(1)
+def step(plan: DecoderPlan, rows: Rows, blocks: KVBlocks, x_ME: Tensor) -> Tensor:
+    """What the layers make of `x`, in float32; writes the rows' keys and values."""
+    x_ME, table_MX = x_ME.float(), rows.table_SX[rows.sequence_M]
+    angle_M1D = (rows.position_M.float()[:, None] * plan.frequency_D.float()).unsqueeze(1)
     cos_M1D, sin_M1D = (part * plan.rotary_scale for part in (angle_M1D.cos(), angle_M1D.sin()))
-    for index, layer in enumerate(plan.layers):
+    for layer, keys, values in zip(plan.layers, blocks.keys, blocks.values, strict=True):
         normed_ME = _norm(x_ME, layer.attention_norm_E, plan)
         q_MHD = _heads(normed_ME, layer.query, layer.query_norm_D, plan)
         k_MKD = _heads(normed_ME, layer.key, layer.key_norm_D, plan)
         v_MKD = _apply(normed_ME, layer.value).view(k_MKD.shape)
         q_MHD, k_MKD = (_turn(part, cos_M1D, sin_M1D) for part in (q_MHD, k_MKD))
-        keys, values = blocks.keys[index], blocks.values[index]
-        _store(keys, k_MKD, position_M, table_MX)
-        _store(values, v_MKD, position_M, table_MX)
-        out_MHD = _attend(q_MHD, keys, values, position_M, table_MX, layer.window)
+        _store(keys, k_MKD, rows.position_M, table_MX)
+        _store(values, v_MKD, rows.position_M, table_MX)
+        out_MHD = _attend(q_MHD, keys, values, rows.position_M, table_MX, layer.window)
         x_ME = x_ME + _apply(out_MHD.flatten(1), layer.output)
         x_ME = x_ME + _mlp(_norm(x_ME, layer.mlp_norm_E, plan), layer)
-    return _apply(_norm(x_ME[wanted_W], plan.norm_E, plan), plan.head)
+    return x_ME
+
+
+def embed(plan: DecoderPlan, token_M: Tensor) -> Tensor:
+    """(M, E) in float32."""
+    weight = plan.embedding
+    assert weight is not None
+    return weight.pick(token_M) if isinstance(weight, PackedWeight) else weight[token_M].float()
+
+
+def head(plan: DecoderPlan, x_WE: Tensor) -> Tensor:
+    """Logits (W, V) in float32."""
+    assert plan.norm_E is not None
+    assert plan.head is not None
+    return _apply(_norm(x_WE, plan.norm_E, plan), plan.head)
 
 
 def _apply(x_ME: Tensor, projection: Projection) -> Tensor:

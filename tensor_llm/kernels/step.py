@@ -1,31 +1,32 @@
-"""One decode step of a whole decoder as one call.
+"""A step of a whole decoder as one call.
 
 Owns the memory a step works in and the check of what the C++ side is handed. Knows nothing of
 sampling or scheduling.
 
-Letters: M rows (tokens of this call), S sequences, E residual width, X blocks of a sequence,
-W wanted rows, V vocabulary."""
+Letters: M rows (tokens of this call), E residual width, W wanted rows, V vocabulary."""
 
 import ctypes
 from ctypes import byref
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tensor_llm.kernels import reference, structures
-from tensor_llm.kernels.library import Kernels, best_kernels, structure_of
+from tensor_llm.kernels.library import AnyWeight, Kernels, best_kernels, structure_of
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.kernels.rows import Rows
 from tensor_llm.shapes import check_shape
 
 _PROJECTIONS = ("query", "key", "value", "output", "gate", "up", "down")
+# what noidle_fault answers with
+_FIELDS = (None, "token_M", "position_M", "sequence_M", "table_SX", "wanted_W")
 
 
 class DecodeStep:
-    """Reads one token of each of some sequences, or a few tokens of one, and gives logits.
+    """Reads a token of each of some sequences, or several that follow each other: of those each
+    sees the ones before it.
 
-    `plan` and `blocks` stay where they are while this lives. One call at a time. Of several
-    rows of one sequence each sees those before it.
+    `plan` and `blocks` stay where they are while this lives. One call at a time.
     """
 
     def __init__(
@@ -41,71 +42,43 @@ class DecodeStep:
         """Whether C++ does it."""
         return self._fused is not None
 
-    def __call__(
-        self,
-        x_ME: Tensor,
-        position_M: Tensor,
-        sequence_M: Tensor,
-        table_SX: Tensor,
-        wanted_W: Tensor | None = None,
-    ) -> Tensor:
-        """Logits (W, V) in float32 of the wanted rows, by default all.
-
-        `x` is the embedding of each row's token, `position` its place in its sequence,
-        `sequence` that one's line in `table`, which has the blocks of each sequence in order;
-        all of them integers. Writes the rows' keys and values.
+    def __call__(self, token_M: Tensor, rows: Rows) -> Tensor:
+        """Logits (W, V) in float32 of the wanted rows; writes the rows' keys and values.
 
         Raises:
-            ValueError: shapes do not fit, or a position or block lies outside.
+            ValueError: shapes do not fit, or a token, position or block lies outside.
         """
-        check_shape("x_ME", x_ME, None, self.plan.hidden)
-        check_shape("position_M", position_M, len(x_ME))
-        check_shape("sequence_M", sequence_M, len(x_ME))
-        check_shape("table_SX", table_SX, None, None)
-        if wanted_W is None:
-            wanted_W = torch.arange(len(x_ME))
-        rows = _Rows.of(position_M, sequence_M, table_SX, wanted_W)
-        rows.check(self.blocks)
+        check_shape("token_M", token_M, len(rows.position_M))
+        token_M = token_M.to(torch.int64).contiguous()
         if self._fused is not None:
-            return self._fused(x_ME, rows)
-        return reference.step(
-            self.plan,
-            x_ME,
-            rows.position_M,
-            rows.sequence_M,
-            rows.table_SX,
-            self.blocks,
-            rows.wanted_W,
-        )
+            x_ME = torch.empty(len(token_M), self.plan.hidden)
+            return self._fused.run(x_ME, rows, token_M)
+        self._check(rows, token_M)
+        x_ME = reference.step(self.plan, rows, self.blocks, reference.embed(self.plan, token_M))
+        return reference.head(self.plan, x_ME[rows.wanted_W])
 
+    def layers(self, x_ME: Tensor, rows: Rows) -> Tensor:
+        """What the layers make of `x`, in float32; no logits.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rows:
-    """Where the rows of one call belong, as the C++ side reads it."""
+        Raises:
+            ValueError: as above.
+        """
+        check_shape("x_ME", x_ME, len(rows.position_M), self.plan.hidden)
+        if self._fused is None:
+            self._check(rows)
+            return reference.step(self.plan, rows, self.blocks, x_ME)
+        # the step works in x, so never in the caller's
+        x_ME = x_ME.detach().to(torch.float32, copy=True).contiguous()
+        self._fused.run(x_ME, rows)
+        return x_ME
 
-    position_M: Tensor
-    sequence_M: Tensor
-    table_SX: Tensor
-    wanted_W: Tensor
-
-    @classmethod
-    def of(
-        cls, position_M: Tensor, sequence_M: Tensor, table_SX: Tensor, wanted_W: Tensor
-    ) -> "_Rows":
-        return cls(
-            position_M=position_M.to(torch.int64).contiguous(),
-            sequence_M=sequence_M.to(torch.int64).contiguous(),
-            table_SX=table_SX.to(torch.int64).contiguous(),
-            wanted_W=wanted_W.to(torch.int64).contiguous(),
-        )
-
-    def check(self, blocks: KVBlocks) -> None:
-        """A wrong number here would write anywhere in memory."""
-        places = self.table_SX.shape[1] * blocks.block_tokens
-        _check_range("position_M", self.position_M, places)
-        _check_range("sequence_M", self.sequence_M, len(self.table_SX))
-        _check_range("table_SX", self.table_SX, len(blocks.keys[0]))
-        _check_range("wanted_W", self.wanted_W, len(self.position_M))
+    def _check(self, rows: Rows, token_M: Tensor | None = None) -> None:
+        rows.check(len(self.blocks.keys[0]), self.blocks.block_tokens)
+        if token_M is not None and len(token_M):
+            low, high = int(token_M.min()), int(token_M.max())
+            if low < 0 or high >= self.plan.vocabulary:
+                allowed = f"0 to {self.plan.vocabulary - 1}"
+                raise ValueError(f"token_M has {low} to {high}: allowed is {allowed}")
 
 
 class _Fused:
@@ -124,21 +97,23 @@ class _Fused:
         self._scratch = torch.empty(0, dtype=torch.uint8)
         self._room: tuple[int, int] = (0, 0)
 
-    def __call__(self, x_ME: Tensor, rows: _Rows) -> Tensor:
-        # the step works in x, so never in the caller's
-        x_ME = x_ME.detach().to(torch.float32, copy=True).contiguous()
-        logits_WV = torch.empty(len(rows.wanted_W), self._vocabulary)
+    def run(self, x_ME: Tensor, rows: Rows, token_M: Tensor | None = None) -> Tensor:
+        """Works in `x`; with tokens from their embeddings on and to the logits (W, V)."""
+        wanted = 0 if token_M is None else len(rows.wanted_W)
+        logits_WV = torch.empty(wanted, self._vocabulary)
         batch = structures.Batch(
+            0 if token_M is None else token_M.data_ptr(),
             x_ME.data_ptr(),
             rows.position_M.data_ptr(),
             rows.sequence_M.data_ptr(),
             rows.table_SX.data_ptr(),
-            rows.table_SX.shape[1],
+            *rows.table_SX.shape,
             len(x_ME),
             rows.wanted_W.data_ptr(),
-            len(rows.wanted_W),
+            wanted,
             logits_WV.data_ptr(),
         )
+        self._check(batch)
         threads = torch.get_num_threads()
         self._kernels.library.noidle_step(
             self._kernels.level,
@@ -149,6 +124,15 @@ class _Fused:
             threads,
         )
         return logits_WV
+
+    def _check(self, batch: structures.Batch) -> None:
+        """A wrong number would read or write anywhere in memory."""
+        blocks = self._blocks
+        fault = self._kernels.library.noidle_fault(
+            byref(batch), self._vocabulary, len(blocks.keys[0]), blocks.block_tokens
+        )
+        if fault:
+            raise ValueError(f"{_FIELDS[fault]} points outside of what there is")
 
     def _scratch_for(self, rows: int, threads: int) -> int:
         """The address of enough memory, on a cache line."""
@@ -162,7 +146,7 @@ class _Fused:
 
     def _layer(self, layer: LayerPlan) -> structures.Layer:
         norms = (layer.attention_norm_E, layer.mlp_norm_E, layer.query_norm_D, layer.key_norm_D)
-        projections = (self._weight(getattr(layer, name)) for name in _PROJECTIONS)
+        projections = (self._projection(getattr(layer, name)) for name in _PROJECTIONS)
         return structures.Layer(*map(self._floats, norms), *projections, layer.window or 0)
 
     def _model_of(self, plan: DecoderPlan) -> structures.Model:
@@ -170,7 +154,8 @@ class _Fused:
             self._layers,
             self._floats(plan.norm_E),
             self._floats(plan.frequency_D),
-            self._weight(plan.head),
+            self._weight(plan.embedding),
+            structures.Weight() if plan.head is None else self._projection(plan.head),
             len(plan.layers),
             plan.hidden,
             plan.heads,
@@ -181,12 +166,16 @@ class _Fused:
             plan.rotary_scale,
         )
 
-    def _weight(self, projection: Projection) -> structures.Weight:
+    def _projection(self, projection: Projection) -> structures.Weight:
         bias_N = projection.bias_N
         if bias_N is not None:
             bias_N = bias_N.detach().float().contiguous()
             self._kept.append(bias_N)
-        weight = projection.weight
+        return self._weight(projection.weight, bias_N)
+
+    def _weight(self, weight: AnyWeight | None, bias_N: Tensor | None = None) -> structures.Weight:
+        if weight is None:
+            return structures.Weight()
         # the plan may be dropped by its owner; what it points at must not
         self._kept.extend([weight] if isinstance(weight, Tensor) else [weight.codes, weight.scales])
         return structure_of(weight, bias_N)
@@ -209,9 +198,3 @@ def _cache_of(blocks: KVBlocks) -> structures.Cache:
         blocks.block_tokens,
         0 if first.dtype is torch.float32 else 1,
     )
-
-
-def _check_range(name: str, tensor: Tensor, end: int) -> None:
-    if tensor.numel() and (int(tensor.min()) < 0 or int(tensor.max()) >= end):
-        found = f"{int(tensor.min())} to {int(tensor.max())}"
-        raise ValueError(f"{name} has {found}: allowed is 0 to {end - 1}")

@@ -38,6 +38,7 @@ class Model(Structure):
         ("layers", POINTER(Layer)),
         ("norm", c_void_p),
         ("frequency", c_void_p),
+        ("embedding", Weight),
         ("head", Weight),
         *((name, c_int64) for name in ("layer_count", "hidden", "heads", "kv_heads")),
         *((name, c_int64) for name in ("head_size", "mlp")),
@@ -59,10 +60,12 @@ class Cache(Structure):
 
 class Batch(Structure):
     _fields_: ClassVar[_Fields] = [
+        ("token", c_void_p),
         ("x", c_void_p),
         ("position", c_void_p),
         ("sequence", c_void_p),
         ("table", c_void_p),
+        ("table_rows", c_int64),
         ("table_width", c_int64),
         ("rows", c_int64),
         ("wanted", c_void_p),
@@ -89,6 +92,7 @@ def declare(library: ctypes.CDLL) -> None:
         ),
         "noidle_read": (c_float, [integer, address, c_int64, integer]),
         "noidle_scratch_bytes": (c_int64, [integer, POINTER(Model), c_int64, integer]),
+        "noidle_fault": (integer, [POINTER(Batch), c_int64, c_int64, c_int64]),
         "noidle_step": (
             None,
             [integer, POINTER(Model), POINTER(Cache), POINTER(Batch), address, integer],

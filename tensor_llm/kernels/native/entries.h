@@ -62,8 +62,8 @@ static void step_entry(const Model& model, const Cache& cache, const Batch& batc
   lay_out(model, batch.rows, threads, memory, &scratch);
   scratch.run_count = find_runs(model, batch, scratch.runs);
   scratch.chunk_count = share_runs(model, batch, scratch.runs, scratch.run_count, threads);
-  // a layer has up to 14 phases; then the angles and the head
-  run_team(threads, int(model.layer_count) * 14 + 4, [&](Worker& worker) {
+  // a layer has up to 14 phases; then the embedding, the angles and the head
+  run_team(threads, int(model.layer_count) * 14 + 5, [&](Worker& worker) {
     Step(model, cache, batch, scratch, worker).run();
   });
 }

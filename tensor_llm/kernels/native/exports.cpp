@@ -94,6 +94,26 @@ int64_t noidle_scratch_bytes(int level, const Model* model, int64_t rows, int th
   return int64_t(at(level).scratch_bytes(*model, rows, threads));
 }
 
+// The first of a batch's fields that points outside of what it may: 1 token, 2 position,
+// 3 sequence, 4 table, 5 wanted; 0 where all is well. Blocks that no row needs may be anything.
+int noidle_fault(const Batch* b, int64_t vocabulary, int64_t blocks, int64_t block_tokens) {
+  auto outside = [](int64_t x, int64_t end) { return x < 0 || x >= end; };
+  for (int64_t row = 0; row < b->rows; row++) {
+    int64_t position = b->position[row], sequence = b->sequence[row];
+    if (b->token && outside(b->token[row], vocabulary)) return 1;
+    if (outside(position, b->table_width * block_tokens)) return 2;
+    if (outside(sequence, b->table_rows)) return 3;
+    // of rows that follow each other the first has looked at what they share
+    bool follows = row && b->sequence[row - 1] == sequence && b->position[row - 1] <= position;
+    int64_t from = follows ? b->position[row - 1] / block_tokens : 0;
+    for (int64_t i = from; i <= position / block_tokens; i++)
+      if (outside(b->table[sequence * b->table_width + i], blocks)) return 4;
+  }
+  for (int64_t i = 0; i < b->wanted_count; i++)
+    if (outside(b->wanted[i], b->rows)) return 5;
+  return 0;
+}
+
 void noidle_step(int level, const Model* model, const Cache* cache, const Batch* batch,
                  char* scratch, int threads) {
   at(level).step(*model, *cache, *batch, scratch, threads);

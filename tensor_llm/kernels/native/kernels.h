@@ -8,8 +8,9 @@
 #include "attention.h"
 #include "run_attention.h"
 #include "elementwise.h"
-#include "step.h"
 #include "unpack.h"
+#include "embedding.h"
+#include "step.h"
 #include "pack.h"
 // last: the entries use all of them
 #include "entries.h"

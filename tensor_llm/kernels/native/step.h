@@ -98,9 +98,13 @@ class Step {
       : m_(model), cache_(cache), batch_(batch), s_(scratch), worker_(worker) {}
 
   void run() {
+    if (batch_.token)
+      worker_.each(batch_.rows, [&](int64_t row) {
+        embed(m_.embedding, batch_.token[row], batch_.x + row * m_.hidden);
+      });
     make_angles();
     for (int64_t i = 0; i < m_.layer_count; i++) run_layer(i);
-    run_head();
+    if (batch_.wanted_count) run_head();
   }
 
  private:

@@ -31,10 +31,12 @@ struct Layer {
 
 struct Model {
   const Layer* layers;
+  // of the part before the head
   const float* norm;
   // head_size / 2 radians a position
   const float* frequency;
-  Weight head;
+  // of either no codes where another device has it
+  Weight embedding, head;
   int64_t layer_count, hidden, heads, kv_heads, head_size, mlp;
   float epsilon;
   // what scaled rotary embeddings multiply cosines and sines with
@@ -54,7 +56,9 @@ struct Cache {
 };
 
 struct Batch {
-  // (rows, hidden), overwritten
+  // nullptr where x has their embeddings already
+  const int64_t* token;
+  // (rows, hidden): what the layers read, and left as they leave it
   float* x;
   // place of each row's token in its sequence
   const int64_t* position;
@@ -62,9 +66,9 @@ struct Batch {
   const int64_t* sequence;
   // (sequences, table_width): the blocks of each sequence, in order
   const int64_t* table;
-  int64_t table_width;
+  int64_t table_rows, table_width;
   int64_t rows;
-  // the rows whose logits are wanted
+  // the rows whose logits are wanted; may be none
   const int64_t* wanted;
   int64_t wanted_count;
   // (wanted_count, vocabulary)

@@ -5,6 +5,7 @@ those of packed weights to 8 bits a group (1.2 %); float32 only rounds. Errors a
 square over the result."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,11 +13,12 @@ from torch import Tensor, nn
 
 from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
-from tensor_llm.kernels import builder
+from tensor_llm.kernels import builder, reference
 from tensor_llm.kernels.binding import blocks_of, pack_decoder, plan_of
 from tensor_llm.kernels.library import Kernels, all_kernels
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, linear, pack_linears
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.kernels.rows import Rows
 from tensor_llm.kernels.step import DecodeStep
 from tensor_llm.model import new_decoder
 from tensor_llm.quantization import PackedWeight, WeightFormat, quantize, relative_error
@@ -163,6 +165,7 @@ def make_plan(
 
     return DecoderPlan(
         layers=(layer(), layer(7 if extras else None), layer(50 if extras else None)),
+        embedding=make_weight(kind, vocabulary, hidden, next(seed)),
         norm_E=norm(hidden),
         head=project(vocabulary, hidden),
         frequency_D=10_000.0 ** (-torch.arange(0, head_size, 2).float() / head_size),
@@ -180,11 +183,19 @@ def make_blocks(plan: DecoderPlan, blocks: int, tokens: int, dtype: torch.dtype)
     return KVBlocks(keys=keys, values=values)
 
 
-def run(step: DecodeStep, x_TME: Tensor, tables: Tensor, starts: Tensor) -> Tensor:
+def run(step: DecodeStep, token_TM: Tensor, tables: Tensor, starts: Tensor) -> Tensor:
     """Feeds each row its tokens one by one."""
     each = torch.arange(len(tables))
-    logits = [step(x_ME, starts + index, each, tables) for index, x_ME in enumerate(x_TME)]
-    return torch.stack(logits)
+    return torch.stack(
+        [
+            step(token_M, Rows.of(starts + index, each, tables))
+            for index, token_M in enumerate(token_TM)
+        ]
+    )
+
+
+def some_tokens(plan: DecoderPlan, *shape: int) -> Tensor:
+    return torch.randint(plan.vocabulary, shape)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,16 +214,16 @@ def test_a_step_equals_its_torch_form_at_every_level(levels, kind, dtype, shape)
     plan = make_plan(kind, **shape)
     tables = torch.randperm(36, generator=torch.Generator().manual_seed(1)).view(3, 12)
     starts = torch.tensor([0, 3, 1])
-    x_TME = torch.randn(40, 3, plan.hidden)
+    token_TM = some_tokens(plan, 40, 3)
     plain = DecodeStep(plan, make_blocks(plan, 36, 4, dtype))
     plain._fused = None
-    wanted = run(plain, x_TME, tables, starts)
+    wanted = run(plain, token_TM, tables, starts)
     # each layer adds an error of the size of a product's; a key may round to its neighbour
     allowed = 4 * TOLERANCE[kind] + (0 if dtype is torch.float32 else 3e-4)
     for kernels in levels:
         step = DecodeStep(plan, make_blocks(plan, 36, 4, dtype), kernels=kernels)
         assert step.fused
-        assert error(run(step, x_TME, tables, starts), wanted) < allowed, kernels.name
+        assert error(run(step, token_TM, tables, starts), wanted) < allowed, kernels.name
 
 
 @pytest.mark.parametrize(
@@ -229,11 +240,11 @@ def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, dtype):
     """Two prompts in three calls, the first of them ending within a block, a tile and a run;
     only the wanted rows come back."""
     plan = make_plan("int8", **shape)
-    x_TE = torch.randn(2, 90, plan.hidden)
+    token_ST = some_tokens(plan, 2, 90)
     tables = torch.randperm(12).view(2, 6)
     single = DecodeStep(plan, make_blocks(plan, 12, 16, dtype))
     single._fused = None
-    wanted = run(single, x_TE.transpose(0, 1), tables, torch.tensor([0, 0]))[[49, 69, 89], 1]
+    wanted = run(single, token_ST.T, tables, torch.tensor([0, 0]))[[49, 69, 89], 1]
     for kernels in levels:
         step = DecodeStep(plan, make_blocks(plan, 12, 16, dtype), kernels=kernels)
         found = []
@@ -241,8 +252,8 @@ def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, dtype):
             position = torch.arange(start, end).repeat(2)
             sequence = torch.arange(2).repeat_interleave(end - start)
             last = torch.tensor([2 * (end - start) - 1])
-            x_ME = x_TE[:, start:end].flatten(0, 1)
-            found.append(step(x_ME, position, sequence, tables, last))
+            rows = Rows.of(position, sequence, tables, last)
+            found.append(step(token_ST[:, start:end].flatten(), rows))
         assert error(torch.cat(found), wanted) < 4 * TOLERANCE["int8"], kernels.name
 
 
@@ -256,38 +267,39 @@ def test_a_long_past_equals_its_torch_form(levels, heads, dtype):
         tensor.normal_()
     table = torch.randperm(3 * 80).view(3, 80)
     position, each = torch.tensor([1287, 511, 1919]), torch.arange(3)
-    x_ME = torch.randn(3, plan.hidden)
+    token_M = some_tokens(plan, 3)
+    rows = Rows.of(position, each, table)
     plain = DecodeStep(plan, blocks)
     plain._fused = None
-    wanted = plain(x_ME, position, each, table)
+    wanted = plain(token_M, rows)
     for kernels in levels:
-        found = DecodeStep(plan, blocks, kernels=kernels)(x_ME, position, each, table)
+        found = DecodeStep(plan, blocks, kernels=kernels)(token_M, rows)
         assert error(found, wanted) < 1e-4, kernels.name
 
 
 def test_a_row_is_the_same_alone_and_in_company(levels):
     """Bit for bit up to 16 rows at packed weights: a batch must not change what a job draws."""
     plan = make_plan("int4", heads=4, kv_heads=2)
-    x_ME = torch.randn(11, plan.hidden)
+    token_M = some_tokens(plan, 11)
     tables = torch.arange(11)[:, None]
     for kernels in levels:
         blocks = make_blocks(plan, 11, 4, torch.float32)
         step, start = DecodeStep(plan, blocks, kernels=kernels), torch.zeros(11).long()
-        together = step(x_ME, start, torch.arange(11), tables)
-        alone = step(x_ME[7:8], start[:1], torch.tensor([7]), tables)
+        together = step(token_M, Rows.of(start, torch.arange(11), tables))
+        alone = step(token_M[7:8], Rows.of(start[:1], torch.tensor([7]), tables))
         assert torch.equal(together[7:8], alone), kernels.name
 
 
 def test_the_number_of_threads_changes_nothing(levels):
     plan = make_plan("int4", heads=4, kv_heads=2)
-    x_ME, tables = torch.randn(3, plan.hidden), torch.arange(3)[:, None]
+    token_M, each = some_tokens(plan, 3), torch.arange(3)
     before = torch.get_num_threads()
     try:
         results = []
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             step = DecodeStep(plan, make_blocks(plan, 3, 4, torch.float32), kernels=levels[-1])
-            results.append(step(x_ME, torch.zeros(3).long(), torch.arange(3), tables))
+            results.append(step(token_M, Rows.of(torch.zeros(3), each, each[:, None])))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(results[0], results[1])
@@ -320,8 +332,8 @@ def test_a_decoders_step_equals_its_own_decoding(format_, tied):
     wanted = decoder.decode(token, caches[0], [0, 1])
     step = DecodeStep(plan_of(decoder), blocks_of(caches[1]))
     with torch.inference_mode():
-        x_ME, each = decoder.embed(token[None])[0], torch.arange(2)
-        found = step(x_ME, torch.tensor([9, 20]), each, each[:, None])
+        each = torch.arange(2)
+        found = step(token, Rows.of(torch.tensor([9, 20]), each, each[:, None]))
     assert error(found, wanted) < 0.03
     for part in ("k_LBCKD", "v_LBCKD"):
         assert error(getattr(caches[1], part), getattr(caches[0], part)) < 0.02
@@ -334,29 +346,61 @@ def test_sizes_that_no_vector_holds_go_through_torch():
     )
     assert not step.fused
     first = torch.tensor([0])
-    found = step(torch.randn(1, plan.hidden), first, first, torch.tensor([[0]]))
+    found = step(first, Rows.of(first, first, first[:, None]))
     assert found.isfinite().all()
 
 
 @pytest.mark.parametrize(
-    ("position", "sequence", "block", "fault"),
+    ("field", "value"),
     [
-        (4, 0, 0, "position_M has 4 to 4: allowed is 0 to 3"),
-        (-1, 0, 0, "position_M has -1 to -1"),
-        (0, 1, 0, "sequence_M has 1 to 1: allowed is 0 to 0"),
-        (0, 0, 2, "table_SX has 2 to 2: allowed is 0 to 1"),
+        ("token_M", 75),
+        ("position_M", 12),
+        ("position_M", -1),
+        ("sequence_M", 1),
+        ("table_SX", 2),
+        ("table_SX", -1),
+        ("wanted_W", 2),
     ],
 )
-def test_places_outside_the_blocks_are_refused(position, sequence, block, fault):
+@pytest.mark.parametrize("fused", [True, False])
+def test_what_points_outside_is_refused(field, value, fused):
     plan = make_plan("int8", heads=4, kv_heads=2)
     step = DecodeStep(plan, make_blocks(plan, 2, 4, torch.float32))
-    with pytest.raises(ValueError, match=fault):
-        step(
-            torch.randn(1, plan.hidden),
-            torch.tensor([position]),
-            torch.tensor([sequence]),
-            torch.tensor([[block]]),
-        )
+    if not fused:
+        step._fused = None
+    parts = {
+        "token_M": [0, 1],
+        "position_M": [3, 4],
+        "sequence_M": [0, 0],
+        "table_SX": [[0, 1, 1]],
+        "wanted_W": [1],
+    }
+    good = {name: torch.tensor(part) for name, part in parts.items()}
+    step(good.pop("token_M"), Rows.of(**good))
+    bad = {name: torch.tensor(part) for name, part in parts.items()}
+    bad[field].view(-1)[0] = value
+    with pytest.raises(ValueError, match=field):
+        step(bad.pop("token_M"), Rows.of(**bad))
+
+
+def test_layers_without_their_ends_continue_each_other(levels):
+    """As where a model is cut over devices."""
+    plan = make_plan("int8", heads=4, kv_heads=2, extras=True)
+    blocks = make_blocks(plan, 2, 4, torch.float32)
+    token_M, each = some_tokens(plan, 2), torch.arange(2)
+    rows = Rows.of(torch.zeros(2), each, each[:, None])
+    for kernels in levels:
+        wanted = DecodeStep(plan, blocks, kernels=kernels)(token_M, rows)
+        x_ME = plan.embedding.pick(token_M)
+        for cut in (slice(0, 1), slice(1, 3)):
+            part = replace(plan, layers=plan.layers[cut], embedding=None, head=None)
+            own = KVBlocks(keys=blocks.keys[cut], values=blocks.values[cut])
+            before = x_ME.clone()
+            x_ME, given = DecodeStep(part, own, kernels=kernels).layers(x_ME, rows), x_ME
+            assert torch.equal(given, before), "what was given is left alone"
+        normed_ME = reference._norm(x_ME, plan.norm_E, plan)
+        found = kernels.linear(normed_ME, plan.head.weight)
+        assert error(found, wanted) < 1e-4, kernels.name
 
 
 @pytest.mark.parametrize("format_", list(WeightFormat))
