@@ -19,14 +19,22 @@ from routing.prediction import kv_tokens, prompt_tokens
 from routing.roster import Roster
 from routing.view import View
 
-WAITING_SHOWN = 64
+WAITING_SHOWN = 32
 """Once nothing is free, so many more jobs are looked at, to say why they wait."""
+LOOKED_AT = 96
+"""A look that is not deep ends with so many jobs: the pump takes another one at once if slots
+were leased, and those behind jobs that wait are looked at by the next deep one."""
 
 _ViewKey = tuple[str, str, EngineName | None, str | None, bool]
 
 
 def decide(
-    jobs: Iterable[HeldJob], cluster: Cluster, now_ms: int, roster: Roster | None = None
+    jobs: Iterable[HeldJob],
+    cluster: Cluster,
+    now_ms: int,
+    roster: Roster | None = None,
+    *,
+    deep: bool = True,
 ) -> list[Placement]:
     """One look at all held jobs, in the order they are served.
 
@@ -36,10 +44,11 @@ def decide(
 
     Args:
         roster: kept from the last look, it saves time; the decisions are the same.
+        deep: look at every job while anything is free; else at no more than is quickly done.
     """
     roster = roster or Roster()
     roster.show(cluster)
-    return _Decider(cluster, roster, now_ms).decide(in_order(jobs))
+    return _Decider(cluster, roster, now_ms).decide(in_order(jobs), deep=deep)
 
 
 class _Decider:
@@ -53,16 +62,19 @@ class _Decider:
         self.views: dict[_ViewKey, View] = {}
         self.lanes: dict[tuple[str, bool], Lane] = {}
 
-    def decide(self, jobs: Sequence[HeldJob]) -> list[Placement]:
+    def decide(self, jobs: Sequence[HeldJob], *, deep: bool) -> list[Placement]:
         placements = []
-        waiting = 0
+        # jobs that a pool could run, and those of them that came when nothing was free
+        seen = shown = 0
         for job in jobs:
             if self.look.slots_left <= 0:
-                waiting += 1
-            if waiting > WAITING_SHOWN:
+                shown += 1
+            if shown > WAITING_SHOWN or (seen >= LOOKED_AT and not deep):
                 placements.append(Placement(job, Action.WAIT))
-            else:
-                placements.append(self.place(job))
+                continue
+            placement = self.place(job)
+            seen += placement.best is not None
+            placements.append(placement)
         return placements
 
     def place(self, job: HeldJob) -> Placement:

@@ -212,7 +212,7 @@ class Pump:
         cluster = self._picture.cluster(loads)
         now_ms = self._picture.now_ms()
         # 2. who goes where
-        placements = decide(held, cluster, now_ms, self._roster)
+        placements = decide(held, cluster, now_ms, self._roster, deep=deep)
         leased = self._lease(role, [one for one in placements if one.grant], now_ms)
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others

@@ -101,9 +101,10 @@ class SceneFacts:
         # pools that are alike to the gate are asked about once
         self._known: dict[Any, tuple[bool, bool]] = {}
         for i, pool in enumerate(roster.pools):
-            self.set(i, pool, roster.gists[i])
+            self.set(i, pool)
 
-    def set(self, i: int, pool: PoolSnapshot, gist: Any) -> None:
+    def set(self, i: int, pool: PoolSnapshot) -> None:
+        gist = _to_gate(pool)
         found = self._known.get(gist)
         if found is None:
             no = standing_refusal(self._job, pool, self.model)
@@ -172,7 +173,7 @@ class Roster:
     def ends_s(self, i: int, now_ms: int) -> list[float]:
         """When each busy slot of one pool should be free."""
         load = self.loads[i]
-        ends = [_left_of(promise, now_ms) for promise in _known(self.promises[i], load)]
+        ends = [_left_of(promise, now_ms) for promise in self._known[i]]
         unknown = load.in_flight - len(ends)
         if unknown > 0:
             whole_s = _typical_s(self.pools[i], load.in_flight)
@@ -203,6 +204,8 @@ class Roster:
         self.names = [pool.pool for pool in pools]
         self.gists = [None] * count
         self.loads, self.promises = [_IDLE] * count, [()] * count
+        # the promises that still stand, the first to end first
+        self._known: list[list[Promise]] = [[] for _ in pools]
         self._lanes.clear()
         self._scenes.clear()
         self._table = np.zeros((7, count))
@@ -239,16 +242,22 @@ class Roster:
         ):
             self.device, self.sharers = _devices(pools)
         for i, pool in enumerate(pools):
-            if pool is before[i]:
-                continue
-            gist = self.gists[i]
-            self._set(i, pool)
-            if gist != self.gists[i] or pool.rates != before[i].rates:
-                for lane in self._lanes.values():
-                    lane.set(i, pool)
-                for scene in self._scenes.values():
-                    scene.set(i, pool, self.gists[i])
-            self._count(i)
+            if pool is not before[i]:
+                self._renew_one(i, pool)
+
+    def _renew_one(self, i: int, pool: PoolSnapshot) -> None:
+        # what a pool says of itself is mostly what it said a second ago
+        gist = _gist(pool)
+        if gist == self.gists[i]:
+            self.heard_ms[i] = pool.published_ms or math.inf
+            self._measure(i)
+            return
+        self._set(i, pool)
+        for lane in self._lanes.values():
+            lane.set(i, pool)
+        for scene in self._scenes.values():
+            scene.set(i, pool)
+        self._count(i)
 
     def _set(self, i: int, pool: PoolSnapshot) -> None:
         self.gists[i] = _gist(pool)
@@ -261,14 +270,17 @@ class Roster:
 
     def _count(self, i: int) -> None:
         pool, load = self.pools[i], self.loads[i]
-        known = _known(self.promises[i], load)
+        known = self._known[i] = _known(self.promises[i], load)
         self.in_flight[i] = load.in_flight
         self.kv_leased[i] = load.kv_tokens
         self.memory_leased[i] = load.memory_bytes
         self.alone[i] = load.alone
-        limit = _memory_limit(pool, load, known, self.models)
-        self.memory_limit[i] = math.inf if limit is None else limit
         self._ends[:, i] = _ends(pool, load, known)
+        self._measure(i)
+
+    def _measure(self, i: int) -> None:
+        limit = _memory_limit(self.pools[i], self.loads[i], self._known[i], self.models)
+        self.memory_limit[i] = math.inf if limit is None else limit
 
 
 def _devices(pools: tuple[PoolSnapshot, ...]) -> tuple[NDArray[np.intp], dict[int, list[int]]]:
@@ -284,8 +296,10 @@ def _devices(pools: tuple[PoolSnapshot, ...]) -> tuple[NDArray[np.intp], dict[in
 
 
 def _gist(pool: PoolSnapshot) -> tuple[Any, ...]:
-    """All of a snapshot that the gate's standing refusals and the lanes look at, but the rates."""
+    """All of a snapshot that columns are made of, but its time and its free memory."""
     return (
+        pool.slots,
+        pool.rates,
         pool.engine,
         pool.state,
         pool.pressure,
@@ -295,6 +309,18 @@ def _gist(pool: PoolSnapshot) -> tuple[Any, ...]:
         pool.storage,
         pool.stand_in,
         pool.kv_tokens_total,
+    )
+
+
+def _to_gate(pool: PoolSnapshot) -> tuple[Any, ...]:
+    """All that a standing refusal depends on."""
+    return (
+        pool.engine,
+        pool.state,
+        pool.pressure,
+        pool.kinds,
+        pool.models,
+        pool.storage,
     )
 
 

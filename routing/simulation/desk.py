@@ -74,7 +74,7 @@ class Desk:
             leased = 0
             deep = self._spurned and self._deep.due()
             held = self._heads(HEADS_A_CLASS if deep else HEADS)
-            placements = self._decide(held)
+            placements = self._decide(held, deep=deep)
             for placement in placements:
                 if placement.grant is not None:
                     leased += 1
@@ -90,7 +90,7 @@ class Desk:
         ids = self._sets.heads(per_set, HEADS_A_CLASS, self._turn)
         return [self._held[job_id] for job_id in ids]
 
-    def _decide(self, held: list[HeldJob]) -> list[Placement]:
+    def _decide(self, held: list[HeldJob], *, deep: bool) -> list[Placement]:
         loads = {
             pool.described.pool: PoolLoad(in_flight=pool.in_flight, kv_tokens=pool.kv_tokens)
             for pool in self._pools
@@ -101,7 +101,7 @@ class Desk:
             models=self._models,
             promises=self._promises.settle(loads),
         )
-        return decide(held, cluster, self._now_ms(), self._roster)
+        return decide(held, cluster, self._now_ms(), self._roster, deep=deep)
 
     def _lease(self, placement: Placement) -> Start:
         job, pool, forecast = placement.job, placement.pool, placement.forecast
