@@ -21,7 +21,7 @@ from ops.valkey import find_binary
 _AREA = Area("machine")
 _GIB = 1 << 30
 _OLDEST_PYTHON = (3, 11)
-_PACKAGES = ("celery", "kombu", "redis", "flower", "torch", "tokenizers", "safetensors")
+_PACKAGES = ("celery", "kombu", "redis", "flower", "torch", "tokenizers")
 _LEAST_FILES = 1024
 _LEAST_MEMORY = 2 * _GIB
 _LEAST_DISK = _GIB // 4
