@@ -28,6 +28,7 @@ STATUS_FIELDS = (
     "loss",
     "accepted",
     "why",
+    "preemptions",
 )
 UNKNOWN = "unknown"
 """Kind or model of a job that was refused before it said so."""
@@ -91,6 +92,7 @@ def status_of(
         pool=fields.get("pool"),
         attempt=int(fields.get("attempt", 0)),
         crashes=int(fields.get("crashes", 0)),
+        preemptions=int(fields.get("preemptions", 0)),
         progress=int(fields.get("step") or fields.get("tokens") or 0),
         goal=int(fields["goal"]) if "goal" in fields else None,
         loss=float(fields["loss"]) if "loss" in fields else None,

@@ -120,6 +120,8 @@ class JobStatus(_Wire):
     pool: str | None = None
     attempt: int = 0
     crashes: int = 0
+    # times it had to leave a pool to make room
+    preemptions: int = 0
     # tokens emitted, or training steps done
     progress: int = 0
     # tokens or steps asked for
@@ -161,7 +163,7 @@ class Decision(_Wire):
 
     job: str
     at_ms: int
-    # lease, wait, or unplaceable
+    # lease, wait, preempt, or unplaceable
     action: str
     pool: str | None = None
     queue: str | None = None

@@ -1,7 +1,6 @@
-"""The job board: what routers and pools agree on through Redis.
-
-Owns the interface and the records that pass through it. RedisBoard and MemoryBoard keep it,
-and both pass one contract suite. Knows nothing of Celery workers, engines or policy."""
+"""The job board: what routers and pools agree on through Redis. Owns the interface and the records
+that pass through it. RedisBoard and MemoryBoard keep it, and both pass one contract suite. Knows
+nothing of Celery workers, engines or policy."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,14 +9,15 @@ from typing import Protocol
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
 from noidle.results import Decision, JobError, JobResult, JobStatus
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
+from routing.running import Preemption, RunningJob
 
 AnyJob = Generate | Score | Train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What Celery put around a job that did not come through noidle's client, as JSON data:
-    links, the rest of a chain, its chord, its group. Sent on by the router once the job ended."""
+    """What Celery put around a job that did not come through noidle's client, as JSON data.
+    Sent on by the router once the job ended."""
 
     link: list[dict[str, object]] = field(default_factory=list)
     link_error: list[dict[str, object]] = field(default_factory=list)
@@ -54,6 +54,12 @@ class HeldJob:
     order: float
     # suspected of crashing its engine: must run with nothing beside it
     alone: bool = False
+    # Redis time by which it must have ended
+    deadline_ms: int | None = None
+    # the producer's hint; absent: what such jobs had is learned
+    expected_tokens: int | None = None
+    # bytes and hash of each beginning of the prompt, the shortest first
+    beginnings: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +158,8 @@ class Verdict(StrEnum):
     """The board's answer to a report."""
 
     GO_ON = "go_on"  # the lease is renewed
+    PAUSE = "pause"  # renewed, and asked for: yield or hand back at the next step
+    FREE = "free"  # the same, and keep nothing of it in memory
     CANCELLED = "cancelled"  # stop, then finish as cancelled
     LOST = "lost"  # another attempt owns the job now: drop it silently
 
@@ -168,10 +176,9 @@ class Board(Protocol):
     """All times are Redis's clock. Every method is one script: it happens whole or not at all,
     and may be called again after an error.
 
-    Every method raises ClusterUnavailable where Redis cannot be reached, after a few retries of
-    its own: a producer is told, routers and pools wait and call again. A `report` that raised is
-    sent again with the same list or with newer ones merged behind it.
-    """
+    Every method raises ClusterUnavailable where Redis cannot be reached after a few retries:
+    producers are told, routers and pools call again. A `report` that raised is sent again with
+    the same list or with newer ones merged behind it."""
 
     def now_ms(self) -> int: ...
 
@@ -206,9 +213,8 @@ class Board(Protocol):
         """Lets another router take the role at once, where this one ends in order."""
 
     def held(self, per_set: int) -> list[HeldJob]:
-        """The first `per_set` of every held set, fewer of each where a class has many sets (at
-        most 256 jobs of a class; which sets are shown changes with every call where there are
-        more); expired jobs are ended instead of shown."""
+        """The first `per_set` of every held set, fewer where a class has many sets (at most 256
+        jobs of a class, of other sets with every call); expired jobs are ended, not shown."""
 
     def loads(self) -> dict[str, PoolLoad]: ...
 
@@ -225,8 +231,15 @@ class Board(Protocol):
         has room, and pushes its message. Queue messages of other Celery priorities are a
         producer's matter."""
 
+    def running(self, pools: list[str]) -> list[RunningJob]: ...
+
+    def preempt(self, role: PumpRole, wishes: list[Preemption]) -> list[bool]:
+        """Asks runs to leave, in the answer to the next report; holds again what is not claimed.
+        Refused where lease or job in need is gone, or that job's class is not higher, or the run
+        made room 3 times since its last whole slice. No crash."""
+
     def note(self, decisions: list[Decision]) -> None:
-        """Keeps why jobs wait, for `explain`; a repeat of the last one is not kept twice."""
+        """Keeps why jobs wait, for `explain`; no repeat of the last one is kept."""
 
     def reap(self, role: PumpRole) -> list[str]:
         """Holds again what lost its lease; returns those ids. After a gap in its own passes or

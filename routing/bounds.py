@@ -13,5 +13,7 @@ LONE_FALLS_LIMIT = 10
 """Crashes alone that end even a job which gets a little further each time."""
 SHARED_FALLS_FREE = 1
 """Crashes in company that a job which got further is not suspected for."""
+PREEMPTIONS_IN_A_ROW = 3
+"""A job that was preempted so often is left alone until a whole slice of it, or all, is done."""
 MEMORY_UNSEEN_MS = 10_000
 """Memory a run took this long ago shows in what its pool measures as free."""

@@ -12,12 +12,13 @@ from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing.memory_acceptance import MemoryAcceptance
 from routing.memory_decisions import MemoryDecisions
 from routing.memory_record import to_status
+from routing.memory_running import MemoryRunning
 from routing.memory_runs import MemoryRuns
 from routing.memory_state import Limits, MemoryState
 from routing.novelty import snapshot_mark
 
 
-class MemoryBoard(MemoryAcceptance, MemoryDecisions, MemoryRuns):
+class MemoryBoard(MemoryAcceptance, MemoryDecisions, MemoryRunning, MemoryRuns):
     """A Board. `clock` gives seconds and stands for Redis's; `rng` draws seeds."""
 
     def __init__(

@@ -3,10 +3,11 @@ other jobs or of pools."""
 
 from dataclasses import dataclass, field
 
-from noidle.acceptance import goal, held_set, prompt_bytes, tokens_wanted
+from noidle.acceptance import facts, goal, held_set
 from noidle.jobs import JobClass
 from noidle.record import UNKNOWN
 from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent
+from routing import wire
 from routing.board import AnyJob, Checkpoint, Claim, Envelope, HeldJob
 from routing.bounds import AFTER_KEEP_S
 
@@ -45,6 +46,11 @@ class Record:
     falls: int = 0
     lone_falls: int = 0
     alone: bool = False
+    # in all, and since its last whole slice
+    preemptions: int = 0
+    row: int = 0
+    # it is to leave its pool, and keep nothing there (true); absent: it may stay
+    leave: bool | None = None
     # progress since the claim
     moved: bool = False
     text: str = ""
@@ -85,23 +91,12 @@ def has_links(envelope: Envelope) -> bool:
 
 
 def to_held(record: Record) -> HeldJob:
-    job = record.job
-    assert job is not None
-    return HeldJob(
-        id=job.id,
-        kind=job.kind,
-        model=job.model,
-        job_class=job.job_class,
-        engine=job.engine,
-        label=job.label,
-        prompt_bytes=prompt_bytes(job),
-        max_tokens=max(0, tokens_wanted(job) - len(record.tokens)),
-        storage=record.checkpoint.storage if record.checkpoint else None,
-        accepted_ms=int(record.accepted),
-        held_since_ms=int(record.held_since),
-        order=record.order,
-        alone=record.alone,
-    )
+    """What held.lua would answer, read as its answer is."""
+    assert record.job is not None
+    storage = record.checkpoint.storage if record.checkpoint else None
+    emitted = len(record.tokens)
+    times = record.order, record.accepted, record.held_since
+    return wire.to_held([facts(record.job), *times, emitted, record.alone, storage])
 
 
 def to_claim(record: Record, now: float) -> Claim:
@@ -137,6 +132,7 @@ def to_status(record: Record) -> JobStatus:
         pool=record.pool,
         attempt=record.attempt,
         crashes=record.crashes,
+        preemptions=record.preemptions,
         progress=record.step or len(record.tokens),
         goal=goal(job) if job else None,
         loss=record.loss,

@@ -50,7 +50,11 @@ class MemoryRuns(MemoryPart):
             self._advance(record, report)
         record.revision = report.revision or record.revision
         record.lease_end = self._state.now + self._limits.lease_ms
-        return Verdict.GO_ON if record.state is JobState.RUNNING else Verdict.CANCELLED
+        if record.state is JobState.CANCELLING:
+            return Verdict.CANCELLED
+        if record.leave is None:
+            return Verdict.GO_ON
+        return Verdict.FREE if record.leave else Verdict.PAUSE
 
     def _emit(self, record: Record, text: str, tokens: tuple[int, ...]) -> None:
         if not text and not tokens:
@@ -112,6 +116,8 @@ class MemoryRuns(MemoryPart):
             # a slice that went well clears the job of suspicion
             record.alone = False
             record.crashes = record.falls = 0
+            # a whole one may be preempted as often as the first
+            record.row = record.row if record.leave is not None else 0
             state.hold_again(record)
             return True
 

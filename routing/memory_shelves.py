@@ -69,6 +69,9 @@ class Promises:
     def jobs(self, pool: str) -> list[str]:
         return list(self._pools.get(pool, ()))
 
+    def of(self, pool: str, job_id: str) -> Promise:
+        return self._pools[pool][job_id]
+
     def add(self, lease: Lease, *, alone: bool) -> None:
         promise = Promise(kv_tokens=lease.kv_tokens, memory_bytes=lease.memory_bytes, alone=alone)
         self._pools.setdefault(lease.pool, {})[lease.job] = promise

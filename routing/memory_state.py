@@ -110,7 +110,7 @@ class MemoryState:
         self.release(record)
         record.state = JobState.HELD
         record.held_since = self.now
-        record.token = record.pool = None
+        record.token = record.pool = record.leave = None
         record.moved = False
         self.held.add(record.held_set, record.order, record.id)
         self.wake()
@@ -184,7 +184,7 @@ class MemoryState:
         self.alive.pop(record.id, None)
         record.state = result.state
         record.ended = self.now
-        record.token = None
+        record.token = record.leave = None
         record.why = why or None
         record.events.append(StreamEvent(end=result.state))
         self.ended.appendleft(record.id)

@@ -7,8 +7,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import redis
 from redis.exceptions import OutOfMemoryError
@@ -17,7 +16,7 @@ from noidle import acceptance, keys, record
 from noidle.connection import BLOCK_LIMIT_S, reachable
 from noidle.jobs import JobClass
 from noidle.results import Decision, JobError, JobResult, JobStatus
-from noidle.script import Argument, Script, together
+from noidle.script import Argument, together
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing import wire
 from routing.board import (
@@ -35,14 +34,14 @@ from routing.board import (
 )
 from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, TAKEN_MS
 from routing.novelty import mark, snapshot_mark
+from routing.redis_running import RedisRunning
 
-SCRIPTS = Path(__file__).parent / "scripts"
 MEMORY_SHARE = 0.8
 """Share of Redis's memory limit above which no job is accepted: scripts go on, the rest fails."""
 FULL_MS = 3_000
 
 
-class RedisBoard:
+class RedisBoard(RedisRunning):
     """A Board; threads may share one. A pool must report and finish through the board that
     claimed, which knows how far each stream is."""
 
@@ -56,20 +55,15 @@ class RedisBoard:
         held_limit: int = acceptance.HELD_LIMIT,
         crash_limit: int = 3,
     ) -> None:
-        self._client = client
+        super().__init__(client)
         self._lease_ms = int(lease_s * 1000)
         self._role_ms = int(role_s * 1000)
         self._snapshot_ms = int(snapshot_s * 1000)
         self._held_limit = held_limit
         self._crash_limit = crash_limit
-        self._scripts = {path.stem: Script(path.stem, SCRIPTS) for path in SCRIPTS.glob("*.lua")}
         # by token: how far the stream of each claimed run is
         self._positions: dict[str, wire.Position] = {}
         self._turn = 0
-
-    def _call(self, script: str, *arguments: Argument) -> Any:
-        with reachable(self._client):
-            return self._scripts[script](self._client, *arguments)
 
     def now_ms(self) -> int:
         with reachable(self._client):

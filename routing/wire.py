@@ -22,11 +22,18 @@ from routing.board import (
 )
 from routing.novelty import mark
 from routing.outcome import celery_outcome, why
+from routing.running import Preemption, RunningJob
 
 Position = tuple[int, int]
 """UTF-8 bytes and tokens that a run has on its stream."""
 
-VERDICTS = {"g": Verdict.GO_ON, "c": Verdict.CANCELLED, "l": Verdict.LOST}
+VERDICTS = {
+    "g": Verdict.GO_ON,
+    "p": Verdict.PAUSE,
+    "f": Verdict.FREE,
+    "c": Verdict.CANCELLED,
+    "l": Verdict.LOST,
+}
 _BOARD_TIMES = frozenset({"held_ms", "total_ms", "ttft_ms"})
 
 
@@ -49,6 +56,17 @@ def lease_arguments(lease: Lease) -> list[Argument]:
         int(lease.alone),
         lease.decision.model_dump_json(exclude_none=True),
         mark(lease.decision),
+    ]
+
+
+def preemption_arguments(wish: Preemption) -> list[Argument]:
+    return [
+        wish.job,
+        wish.token,
+        wish.for_job or "",
+        "1" if wish.free_memory else "",
+        wish.decision.model_dump_json(exclude_none=True),
+        mark(wish.decision),
     ]
 
 
@@ -108,6 +126,7 @@ def _piece(text: str, tokens: tuple[int, ...]) -> tuple[Argument, Argument, Argu
 
 def to_held(entry: list[Any]) -> HeldJob:
     facts, order, accepted, since, emitted, alone, storage = entry
+    deadline_s, expected = facts.get("deadline_s"), facts.get("expected_tokens")
     return HeldJob(
         id=facts["id"],
         kind=facts["kind"],
@@ -122,6 +141,9 @@ def to_held(entry: list[Any]) -> HeldJob:
         held_since_ms=int(since),
         order=float(order),
         alone=bool(alone),
+        deadline_ms=None if deadline_s is None else int(accepted + 1000 * deadline_s),
+        expected_tokens=None if expected is None else max(0, expected - emitted),
+        beginnings=tuple((size, digest) for size, digest in facts.get("beginnings", ())),
     )
 
 

@@ -62,7 +62,7 @@ local function hold_again(id, record)
   local key = P .. 'job:' .. id
   release(id, record.pool)
   call('HSET', key, 'state', 'held', 'held_since', ms(NOW))
-  call('HDEL', key, 'token', 'pool', 'claim')
+  call('HDEL', key, 'token', 'pool', 'claim', 'leave')
   hold(id, record.set, record.order)
   wake()
 end

@@ -91,7 +91,7 @@ local function end_record(id, record, state, result, entry)
   if record.kind == 'train' and state ~= 'done' then forget_planned(id, record.model) end
   -- 2. the record keeps what status shows
   call('HSET', key, 'state', state, 'ended', ms(NOW))
-  call('HDEL', key, 'job', 'facts', 'token', 'claim', 'checkpoint', 'said')
+  call('HDEL', key, 'job', 'facts', 'token', 'claim', 'checkpoint', 'said', 'leave')
   -- 3. whoever waits learns it
   call('SET', P .. 'result:' .. id, result, 'EX', ttl)
   call('SETEX', 'celery-task-meta-' .. id, keep, entry)

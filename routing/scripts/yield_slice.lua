@@ -11,7 +11,7 @@
 -- include ending
 local id, token, checkpoint, storage, step, model, info, service = unpack(ARGV)
 local key = P .. 'job:' .. id
-local record = read(id, { 'service', unpack(ENDING) })
+local record = read(id, { 'service', 'leave', unpack(ENDING) })
 
 -- 1. Only the holder of the lease, once
 local running = record.state == 'running' or record.state == 'cancelling'
@@ -36,5 +36,7 @@ call('HSET', key, 'checkpoint', checkpoint, 'storage', storage, 'step', step, 'b
   'service', order, 'order', order, 'set', record.set)
 -- a slice that went well clears the job of suspicion
 call('HDEL', key, 'alone', 'crashes', 'falls')
+-- a whole one may be preempted as often as the first
+if not record.leave then call('HDEL', key, 'row') end
 hold_again(id, record)
 return 1

@@ -11,7 +11,10 @@ from noidle.jobs import JobClass
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Lease, StepReport, Verdict
-from tests.contract.board_world import generate, train
+from routing.bounds import PREEMPTIONS_IN_A_ROW
+from routing.order import RANKS
+from routing.running import Preemption, RunningJob
+from tests.contract.board_world import decision, generate, train
 from tests.contract.watched_board import SLOTS, Seen, WatchedCluster
 
 LOOK_S = 0.3
@@ -76,6 +79,35 @@ class BoardMachine(WatchedCluster):
         held = [job.id for job in self.board.held(1000)]
         return [replace(former, job=job, token=self.tokens.randbytes(8).hex()) for job in held]
 
+    @precondition(lambda self: self.leases)
+    @rule(high=choice, low=choice, free=st.booleans())
+    def preempts(self, high: int, low: int, free: bool) -> None:
+        """Whatever a pump asks for, only what is lower and not protected makes room."""
+        role = self.board.take_pump(f"router-{self.routers}")
+        running = self.board.running(list(SLOTS))
+        if role is None or not running:
+            return
+        other = sorted(self.jobs)[high % len(self.jobs)]
+        run = running[low % len(running)]
+        wish = Preemption(
+            job=run.id,
+            token=run.token,
+            for_job=other,
+            free_memory=free,
+            decision=decision(run.id, "preempt", "makes room"),
+        )
+        if self.board.preempt(role, [wish])[0]:
+            self.asked(run, other)
+
+    def asked(self, run: RunningJob, other: str) -> None:
+        job, status = self.jobs[run.id], self.statuses()
+        if not run.leaving:
+            assert status[other].state is JobState.HELD
+            assert RANKS[status[other].job_class] < RANKS[run.job_class]
+            job.row += 1
+            assert job.row == run.preemptions + 1 <= PREEMPTIONS_IN_A_ROW
+        job.asked = status[run.id].state is JobState.RUNNING
+
     @rule()
     def router_dies(self) -> None:
         """Another one takes over; what the former one still decides must not count."""
@@ -119,6 +151,7 @@ class BoardMachine(WatchedCluster):
         assert claim.attempt == job.attempt + 1
         assert claim.tokens == tuple(job.tokens), "what was emitted is what the next one gets"
         job.attempt = claim.attempt
+        job.asked = False
         self.claimed.append(lease.token)
 
     @precondition(lambda self: self.claimed)
@@ -135,9 +168,11 @@ class BoardMachine(WatchedCluster):
         verdict = self.board.report(lease.pool, [report])[lease.job]
         if verdict is Verdict.LOST:
             self.ended(lease)
-        else:
-            job.tokens += report.tokens
-            job.step = report.step or job.step
+            return
+        assert (verdict in (Verdict.PAUSE, Verdict.FREE)) <= job.asked
+        assert (verdict is Verdict.GO_ON) <= (not job.asked)
+        job.tokens += report.tokens
+        job.step = report.step or job.step
 
     @precondition(lambda self: self.claimed)
     @rule(pick=choice)
@@ -170,7 +205,9 @@ class BoardMachine(WatchedCluster):
         step = self.jobs[lease.job].step
         checkpoint = Checkpoint(name=f"step-{step}", storage="disk", step=step)
         model = ModelInfo(name="mini", revision=f"step-{step}", storage="disk", context=1000)
-        self.board.yield_slice(lease.job, lease.token, checkpoint, model, 1.5)
+        whole = lease.token not in self.over and not self.jobs[lease.job].asked
+        if self.board.yield_slice(lease.job, lease.token, checkpoint, model, 1.5) and whole:
+            self.jobs[lease.job].row = 0
         self.ended(lease)
 
     @rule(seconds=st.sampled_from((350.0, 2000.0)))

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from noidle.errors import InvalidJob
+from noidle.jobs import JobClass
 from noidle.results import JobError, JobResult, JobState, StreamEvent
 from noidle.snapshot import ModelInfo, PoolState, Pressure
 from routing.board import Checkpoint, Claim, Envelope, StepReport
+from routing.running import Preemption
 from tests.contract.board_world import (
     Cluster,
     MemoryWorld,
@@ -47,6 +50,8 @@ calls = st.one_of(
     st.tuples(st.just("yield_slice"), tokens, st.integers(1, 9)),
     st.tuples(st.just("back"), jobs, tokens, st.booleans()),
     st.tuples(st.just("back"), jobs, tokens, st.just(True)),
+    st.tuples(st.just("preempt"), jobs, tokens, jobs, st.booleans()),
+    st.tuples(st.just("preempt"), st.just("t"), tokens, st.just(None), st.booleans()),
     st.tuples(st.just("unclaimed"), pools),
     st.tuples(st.just("publish"), pools, st.sampled_from(("ready", "draining", "hard"))),
     st.tuples(st.just("time"), st.sampled_from((350.0, 350.0, 350.0, 2000.0))),
@@ -71,7 +76,9 @@ class Driver:
         return getattr(self, f"do_{name}")(*arguments)
 
     def do_accept(self, job: str, content: str, expires_s: float | None) -> object:
+        job_class = JobClass.INTERACTIVE if job == "a" else JobClass.BATCH
         made = train(job, text=content) if job == "t" else generate(job, prompt=content)
+        made = made.model_copy(update={"job_class": job_class})
         if expires_s:
             made = made.model_copy(update={"expires_s": expires_s})
         around = Envelope(link=[{"task": "next"}]) if job == "b" else None
@@ -123,6 +130,16 @@ class Driver:
     def do_back(self, job: str, token: str, crashed: bool) -> object:
         return self.cluster.board.hand_back(job, token, crashed=crashed)
 
+    def do_preempt(self, job: str, token: str, other: str | None, free: bool) -> object:
+        wish = Preemption(
+            job=job,
+            token=token,
+            for_job=other,
+            free_memory=free,
+            decision=decision(job, "preempt", f"for {other}"),
+        )
+        return self.cluster.board.preempt(self.cluster.role, [wish])
+
     def do_unclaimed(self, pool: str) -> object:
         return sorted(self.cluster.board.release_unclaimed(pool))
 
@@ -156,6 +173,7 @@ class Driver:
         return [
             held,
             board.loads(),
+            self.running(),
             sorted(board.models().items()),
             sorted(pool.pool for pool in board.pools()),
             [status and status.model_copy(update={"accepted_ms": 0}) for status in jobs],
@@ -164,6 +182,11 @@ class Driver:
             [self.events(job) for job in JOBS],
             sorted(status.id for status in board.jobs(10)),
         ]
+
+    def running(self) -> list[object]:
+        found = self.cluster.board.running(list(POOLS.values()))
+        seen = [(one.id, replace(one, claimed_ms=None), one.claimed_ms is None) for one in found]
+        return sorted(seen, key=lambda entry: entry[0])
 
     def events(self, job: str) -> list[StreamEvent]:
         return self.cluster.world.events(job)

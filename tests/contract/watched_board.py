@@ -29,6 +29,9 @@ class Seen:
     attempt: int = 0
     tokens: list[int] = field(default_factory=list)
     step: int = 0
+    # times it was asked to make room since its last whole slice, and whether it is asked now
+    row: int = 0
+    asked: bool = False
     result: JobResult | None = None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from noidle.script import SHARED
-from routing.redis_board import SCRIPTS
+from routing.redis_running import SCRIPTS
 
 ALL = [(path.stem, folder) for folder in (SHARED, SCRIPTS) for path in folder.glob("*.lua")]
 
