@@ -17,6 +17,10 @@ PRODUCER_VERBS = {
     "explain": "why a job went where it went, or why it waits",
     "cancel": "end a held job at once, a running one at its next step",
 }
+MODEL_VERBS = {
+    "model": "take in models as people have them, and list, show, remove, export",
+    "run": "ask a model in this process: noidle run generate|chat|score",
+}
 CLUSTER_VERBS = {
     "up": "start a cluster on this host",
     "down": "stop it",
@@ -32,7 +36,7 @@ CLUSTER_VERBS = {
 }
 _HOME = Path(__file__).resolve().parent.parent
 _GET_CLUSTER = (
-    "is a verb of the cluster, which this installation does not hold: "
+    "needs the cluster's part of noidle, which this installation does not hold: "
     "run `make install` in a checkout of noidle, or use its image"
 )
 
@@ -66,9 +70,9 @@ def _dispatch(given: list[str]) -> int:
             return _manage(given)
         case [verb, *_] if verb in PRODUCER_VERBS:
             return _produce(given)
-        case [verb, *_] if verb in CLUSTER_VERBS:
+        case [verb, *_] if verb in CLUSTER_VERBS or verb in MODEL_VERBS:
             return _manage(given)
-    known = sorted({*PRODUCER_VERBS, *CLUSTER_VERBS})
+    known = sorted({*PRODUCER_VERBS, *CLUSTER_VERBS, *MODEL_VERBS})
     close = difflib.get_close_matches(given[0], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
     return _fail(f"{printable(given[0])} is no verb; {hint}")
@@ -140,6 +144,7 @@ def _help() -> str:
     return (
         "usage: noidle VERB …; noidle VERB --help tells more\n\n"
         f"Jobs:\n{table(PRODUCER_VERBS)}\n"
+        f"Models{absent}:\n{table(MODEL_VERBS)}\n"
         f"The cluster{absent}:\n{table(CLUSTER_VERBS)}\n"
         "The cluster is named by --url or NOIDLE_URL, else it is the one that is up on this host.\n"
     )

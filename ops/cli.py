@@ -7,10 +7,16 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from noidle.errors import ClusterUnavailable, ConfigError, NoidleError
+from noidle.errors import (
+    CheckpointError,
+    ClusterUnavailable,
+    ConfigError,
+    InvalidJob,
+    NoidleError,
+)
 from ops.commands import output
 
-_WRONG_SETTING = 2
+_WRONG = 2
 _UNREACHABLE = 4
 _FAILED = 1
 _INTERRUPTED = 130
@@ -30,10 +36,15 @@ VERBS = {
         "doctor",
         "demo",
         "simulate",
+        "model",
+        "run",
     )
 }
-"""Each verb's module, which holds a function of the same name."""
+"""Each verb's module, which holds a function of the same name, or an application of further
+verbs."""
 _HIDDEN = {"supervise": "ops.commands.up"}
+# typer keeps click's errors inside itself or beside it, by version
+_UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class _Verbs(TyperGroup):
@@ -49,8 +60,11 @@ class _Verbs(TyperGroup):
         module = {**VERBS, **_HIDDEN}.get(cmd_name)
         if module is None:
             return None
+        found = getattr(importlib.import_module(module), cmd_name)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_group(found)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(name=cmd_name)(getattr(importlib.import_module(module), cmd_name))
+        single.command(name=cmd_name)(found)
         return typer.main.get_command(single)
 
     def invoke(self, ctx: Any) -> Any:
@@ -60,6 +74,10 @@ class _Verbs(TyperGroup):
         except NoidleError as error:
             output.error(str(error))
             raise typer.Exit(exit_status(error)) from None
+        except _UsageError as error:
+            where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+            output.error(f"{error.format_message()}{where}")
+            raise typer.Exit(_WRONG) from None
         except KeyboardInterrupt:
             raise typer.Exit(_INTERRUPTED) from None
 
@@ -75,7 +93,7 @@ def noidle() -> None:
 
 
 def exit_status(error: NoidleError) -> int:
-    """2 for a wrong setting, 4 where Redis cannot be reached, 1 for the rest."""
-    if isinstance(error, ConfigError):
-        return _WRONG_SETTING
+    """2 for a wrong setting, text or model, 4 where Redis cannot be reached, 1 for the rest."""
+    if isinstance(error, ConfigError | InvalidJob | CheckpointError):
+        return _WRONG
     return _UNREACHABLE if isinstance(error, ClusterUnavailable) else _FAILED

@@ -52,6 +52,6 @@ def test_without_the_cluster_its_verbs_say_how_to_get_it(tmp_path: Path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "noidle: up is a verb of the cluster, which this installation does not hold: run"
+        "noidle: up needs the cluster's part of noidle, which this installation does not hold: run"
         " `make install` in a checkout of noidle, or use its image\n"
     )
