@@ -15,58 +15,27 @@ requests in the same order on the same machine and threads give the same answers
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from tensor_llm.serving.blocks import BlockPool
+from tensor_llm.serving.delivery import Delivery
 from tensor_llm.serving.executor import Executor
 from tensor_llm.serving.fault import is_fatal
-from tensor_llm.serving.launch import Choice, Launch, Launcher
+from tensor_llm.serving.launch import Launch, Launcher
+from tensor_llm.serving.output import Output, Stats
+from tensor_llm.serving.part import Part, parts_of
 from tensor_llm.serving.request import Request
-from tensor_llm.serving.scheduler import Piece, Plan, Scheduler
+from tensor_llm.serving.scheduler import Plan, Scheduler
 from tensor_llm.serving.sequence import Sequence
 from tensor_llm.serving.table import BlockTable
 from tensor_llm.upload import Download
 
-Finish = Literal["eos", "length"]
+__all__ = ["Core", "Output", "Stats"]
 
 SCORE_LOGITS = {"cpu": 1 << 23}
 SCORE_LOGITS_ELSEWHERE = 1 << 27
 """Numbers in the logits of the scored tokens of one step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """What one step did for one sequence."""
-
-    sequence: Sequence
-    # new ones, the end token left out
-    tokens: tuple[int, ...] = ()
-    # of the new tokens where the request wants them; of a scored text's tokens, part by part
-    logprobs: tuple[float, ...] = ()
-    # a scored text ends with "length"
-    finished: Finish | None = None
-    # why it cannot go on; it is out of the core
-    error: Exception | None = None
-    # tokens whose keys and values are in blocks
-    read: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
-    """What has happened so far, and the last step that landed."""
-
-    steps: int
-    evictions: int
-    # tokens read, and tokens that were found in blocks instead
-    read_tokens: int
-    reused_tokens: int
-    # of the last step
-    decode_rows: int
-    chunk_tokens: int
-    step_s: float
 
 
 class Core:
@@ -111,10 +80,8 @@ class Core:
             executor, self._table, rows=rows, flights=self._flights, download=download
         )
         self._flying: deque[Launch] = deque()
-        self._added = self._steps = self._read_tokens = self._reused_tokens = 0
-        self._decode_rows = self._chunk_read = 0
-        self._step_s = 0.0
-        self._landed_s = clock()
+        self._delivery = Delivery(self._scheduler, clock())
+        self._added = 0
 
     def add(self, request: Request) -> Sequence:
         """
@@ -174,15 +141,7 @@ class Core:
         return list(self._scheduler.running)
 
     def stats(self) -> Stats:
-        return Stats(
-            steps=self._steps,
-            evictions=self._scheduler.evictions,
-            read_tokens=self._read_tokens,
-            reused_tokens=self._reused_tokens,
-            decode_rows=self._decode_rows,
-            chunk_tokens=self._chunk_read,
-            step_s=self._step_s,
-        )
+        return self._delivery.stats()
 
     def check(self) -> None:
         """Raises AssertionError where blocks have leaked."""
@@ -214,7 +173,6 @@ class Core:
             one = piece.sequence
             if one.first_scheduled_s is None:
                 one.first_scheduled_s = now_s
-                self._reused_tokens += one.reused_tokens
             one.read = piece.end
             one.flying += 1
             if piece.samples:
@@ -229,109 +187,12 @@ class Core:
             if is_fatal(error):
                 raise
             return list(self._recover(launch))
-        return list(self._take(launch, choice))
-
-    def _take(
-        self, launch: Launch, choice: Choice, skipped: frozenset[Sequence] = frozenset()
-    ) -> Iterator[Output]:
-        """Tells sequences what a step gave them."""
-        plan, now_s = launch.plan, self._clock()
-        self._count(launch, now_s)
-        logprobs = choice.logprobs or [0.0] * len(choice.tokens)
-        chosen = zip(choice.tokens, logprobs, strict=True)
-        scores = iter(choice.scores)
-        for one in plan.decodes:
-            token, logprob = next(chosen)
-            one.flying -= 1
-            if one not in skipped:
-                # the token that was read is the newest one known
-                output = self._push(one, token, logprob, len(one.tokens), now_s)
-                if output is not None:
-                    yield output
-        for piece in plan.pieces:
-            one = piece.sequence
-            one.flying -= 1
-            found = next(chosen) if piece.samples else None
-            scored = piece.count if one.request.score else 0
-            parts = tuple(next(scores) for _ in range(scored))
-            if one in skipped:
-                continue
-            output = (
-                self._push(one, *found, piece.end, now_s)
-                if found
-                else self._pass(one, piece, parts)
-            )
-            if output is not None:
-                yield output
-
-    def _push(
-        self, one: Sequence, token: int, logprob: float, read: int, now_s: float
-    ) -> Output | None:
-        """The next token of a sequence; None where nobody waits for it any more."""
-        one.pending -= 1
-        if one.dropped or one.ended:
-            self._settle(one)
-            return None
-        request = one.request
-        finished: Finish | None = None
-        tokens: tuple[int, ...] = ()
-        if token in request.eos_tokens:
-            finished = "eos"
-        else:
-            one.tokens.append(token)
-            tokens = (token,)
-            if len(one.tokens) >= one.limit:
-                finished = "length"
-        if one.first_token_s is None:
-            one.first_token_s = now_s
-        one.last_token_s = now_s
-        self._scheduler.landed(one, read)
-        if finished is not None:
-            one.ended = one.leaving = True
-        self._settle(one)
-        return Output(
-            sequence=one,
-            tokens=tokens,
-            logprobs=(logprob,) if request.logprobs and tokens else (),
-            finished=finished,
-            read=read,
-        )
-
-    def _pass(self, one: Sequence, piece: Piece, scores: tuple[float, ...]) -> Output | None:
-        """A part of a text was read and no token came out."""
-        if one.dropped:
-            self._settle(one)
-            return None
-        self._scheduler.landed(one, piece.end)
-        over = one.request.score and piece.end == one.to_read
-        if over:
-            one.ended = one.leaving = True
-        self._settle(one)
-        return Output(
-            sequence=one,
-            logprobs=scores,
-            finished="length" if over else None,
-            read=piece.end,
-        )
-
-    def _settle(self, one: Sequence) -> None:
-        if one.leaving and not one.flying:
-            self._scheduler.settle(one)
-
-    def _count(self, launch: Launch, now_s: float) -> None:
-        plan = launch.plan
-        self._steps += 1
-        self._decode_rows = len(plan.decodes)
-        self._chunk_read = sum(piece.count for piece in plan.pieces)
-        self._read_tokens += self._decode_rows + self._chunk_read
-        # steps that overlap share their time
-        self._step_s = now_s - max(launch.began_s, self._landed_s)
-        self._landed_s = now_s
+        return list(self._delivery.take(launch, choice, self._clock()))
 
     def _recover(self, failed: Launch) -> Iterator[Output]:
         """A step failed for all its sequences: brings home what flies behind it, takes all of
         them back to where they were, and finds out one by one whose fault it was."""
-        before = _starts(failed.plan)
+        before = parts_of(failed.plan)
         outputs: list[Output] = []
         for launch in list(self._flying):
             self._flying.popleft()
@@ -340,9 +201,9 @@ class Core:
             except Exception as error:
                 if is_fatal(error):
                     raise
-                before = _starts(launch.plan) | before
+                before = parts_of(launch.plan) | before
             else:
-                outputs += self._take(launch, choice, frozenset(before))
+                outputs += self._delivery.take(launch, choice, self._clock(), before)
         yield from outputs
         for one, part in before.items():
             one.flying = one.pending = 0
@@ -354,7 +215,7 @@ class Core:
             if output is not None:
                 yield output
 
-    def _alone(self, one: Sequence, part: "_Part") -> Output | None:
+    def _alone(self, one: Sequence, part: Part) -> Output | None:
         try:
             launch = self._launch(part.plan)
             choice = self._launcher.land(launch)
@@ -363,26 +224,6 @@ class Core:
                 raise
             one.flying = one.pending = 0
             one.ended = one.leaving = True
-            self._settle(one)
+            self._scheduler.settle(one)
             return Output(sequence=one, error=error)
-        return next(self._take(launch, choice), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """What one sequence did in a step, and how it stood before."""
-
-    start: int
-    decoding: bool
-    plan: Plan
-
-
-def _starts(plan: Plan) -> dict[Sequence, _Part]:
-    parts = {}
-    for one in plan.decodes:
-        start = len(one.tokens) - 1
-        parts[one] = _Part(start=start, decoding=True, plan=Plan(decodes=[one]))
-    for piece in plan.pieces:
-        alone = Plan(pieces=[piece])
-        parts[piece.sequence] = _Part(start=piece.start, decoding=False, plan=alone)
-    return parts
+        return next(self._delivery.take(launch, choice, self._clock()), None)

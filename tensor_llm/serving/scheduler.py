@@ -68,6 +68,8 @@ class Scheduler:
         # what is new in the block table: row, place in the row, blocks
         self.news: list[tuple[int, int, list[int]]] = []
         self.evictions = 0
+        # found in blocks instead of being read
+        self.reused_tokens = 0
         self._free_rows = set(range(rows))
         # in the present plan: they do not come back in the same
         self._evicted: set[Sequence] = set()
@@ -131,7 +133,7 @@ class Scheduler:
         return ready if share >= len(ready) else ready[:share]
 
     def _reading(self) -> bool:
-        return any(_unread(one) for one in self.running)
+        return any(not one.decoding and _unread(one) for one in self.running)
 
     def _grow(self, ready: list[Sequence]) -> list[Sequence]:
         """Gives a block to each whose blocks are full, the first in order first; without those
@@ -261,6 +263,7 @@ class Scheduler:
         one.blocks = [*found, *blocks]
         one.read = len(found) * self.pool.block_tokens
         one.remembered = len(found)
+        self.reused_tokens += one.read
         if not one.evictions:
             one.reused_tokens = one.read
         one.row = min(self._free_rows)
@@ -282,4 +285,4 @@ class Scheduler:
 
 
 def _unread(one: Sequence) -> bool:
-    return one.read < one.to_read and not (one.decoding or one.leaving)
+    return not (one.decoding or one.leaving) and one.read < one.to_read

@@ -31,6 +31,7 @@ class Sequence:
         "request",
         "reused_tokens",
         "row",
+        "scored",
         "tokens",
     )
 
@@ -62,6 +63,8 @@ class Sequence:
         # plans that gave it nothing since it last got something
         self.passed = 0
         self.evictions = 0
+        # log-probabilities of its text that have come out
+        self.scored = 0
         # tokens found in others' blocks when it began
         self.reused_tokens = 0
         self.added_s = now_s

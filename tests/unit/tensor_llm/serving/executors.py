@@ -16,6 +16,7 @@ from tensor_llm.serving.torch_executor import TorchExecutor
 from tests.unit.tensor_llm.builders import make_model
 
 MODELS = ("plain", "window")
+GREEDY = Sampling()
 
 
 @cache
@@ -31,7 +32,7 @@ def make_cache(name: str, blocks: int, block_tokens: int) -> PagedCache:
 
 @cache
 def plain_answer(
-    name: str, tokens: tuple[int, ...], count: int, sampling: Sampling = Sampling()
+    name: str, tokens: tuple[int, ...], count: int, sampling: Sampling = GREEDY
 ) -> tuple[int, ...]:
     """Every token reads the whole text again."""
     found = list(tokens)
@@ -41,6 +42,14 @@ def plain_answer(
             batch = SamplingBatch.of([sampling])
             found.append(int(sample(logits_BTV[:, -1], batch, [len(found)])))
     return tuple(found[len(tokens) :])
+
+
+@cache
+def plain_logprobs(name: str, tokens: tuple[int, ...]) -> tuple[float, ...]:
+    """Of the tokens 1…n-1."""
+    with torch.inference_mode():
+        share_TV = model_of(name)(torch.tensor([tokens]))[0].log_softmax(-1)
+    return tuple(float(share_TV[at, token]) for at, token in enumerate(tokens[1:]))
 
 
 class LateExecutor(TorchExecutor):
@@ -113,9 +122,9 @@ def failing(executor: TorchExecutor, fails: Callable[[StepBatch], str | None]) -
         if where is None:
             return run(batch)
         error = RuntimeError("this step fails")
-        for cache in executor.cache.keys[:1]:
+        for keys in executor.cache.keys[:1]:
             at_M = batch.table_SX[batch.sequence_M, batch.position_M // executor.block_tokens]
-            cache[at_M, batch.position_M % executor.block_tokens] = 1e3
+            keys[at_M, batch.position_M % executor.block_tokens] = 1e3
         if late or where == "run":
             raise error
         return FailedFlight(error)

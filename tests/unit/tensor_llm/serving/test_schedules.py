@@ -16,6 +16,7 @@ from tests.unit.tensor_llm.serving.executors import (
     executor_of,
     failing,
     plain_answer,
+    plain_logprobs,
 )
 
 SAMPLINGS = [
@@ -40,9 +41,11 @@ def jobs(draw, drops: bool = True, poison: bool = True) -> Job:
     # few beginnings, so that many are shared
     shared = random_tokens(draw(st.integers(0, 24)), draw(st.integers(0, 1)))
     own = random_tokens(draw(st.integers(1, 16)), draw(st.integers(2, 3)))
+    score = draw(st.integers(0, 3)) == 0 and len(shared) + len(own) > 1
     request = Request(
         tokens=(*shared, *own),
-        max_tokens=draw(st.integers(1, 14)),
+        max_tokens=0 if score else draw(st.integers(1, 14)),
+        score=score,
         sampling=draw(st.sampled_from(SAMPLINGS)),
         rank=draw(st.integers(0, 3)),
         logprobs=draw(st.booleans()),
@@ -64,6 +67,13 @@ def wanted_of(name: str, request: Request) -> tuple[tuple[int, ...], str]:
         if token in request.eos_tokens:
             return tokens[:place], "eos"
     return tokens, "length"
+
+
+def logprobs_of(name: str, request: Request, found: tuple[int, ...]) -> list[float]:
+    if request.score:
+        return list(plain_logprobs(name, request.tokens))
+    every = plain_logprobs(name, (*request.tokens, *found))
+    return list(every[len(request.tokens) - 1 :]) if request.logprobs else []
 
 
 class Run:
@@ -157,4 +167,6 @@ def test_any_schedule_gives_each_request_what_it_gets_alone(kind, data):
             assert end == "dropped" or one.poison is not None or len(blips) > 1
         else:
             assert (found, end) == (tokens, finish)
-        assert len(run.logprobs[job]) == (len(found) if one.request.logprobs else 0)
+        if end == "length" or not one.request.score:
+            wanted = logprobs_of(name, one.request, found)
+            assert run.logprobs[job] == pytest.approx(wanted, rel=1e-4, abs=1e-5)
