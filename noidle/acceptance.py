@@ -5,12 +5,14 @@ import hashlib
 import json
 import random
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
 from redis.exceptions import OutOfMemoryError
 
+from noidle.beginning import beginnings
 from noidle.connection import reachable
 from noidle.errors import InvalidJob, Overloaded
 from noidle.jobs import Generate, Score, Train, to_wire
@@ -25,6 +27,8 @@ PROGRESS_ENTRIES = 1_000
 """Progress events kept on the stream of a training job."""
 TURN_BYTES = 16
 """A template writes about five tokens around a message, and a token is about three bytes."""
+LABEL_SHELVES = 16
+"""More would leave each set fewer heads."""
 HEARD_MS = 60_000
 """So long a revocation is known by its name."""
 _ACCEPT = Script("accept")
@@ -98,19 +102,26 @@ def cancel(client: redis.Redis, job_id: str, revocation: str | None = None) -> b
 
 def held_set(job: AnyJob, storage: str | None = None) -> str:
     """`class:requirement`, the name of the held set: jobs of one set can run in the same pools.
-    The size is a power of two of estimated tokens, so that no oversize job hides a small one."""
+    The size is a power of two of estimated tokens, so that no oversize job hides a small one.
+    Labels are spread over a few sets, so that the flood of one hides few others."""
     engine = job.engine.value if job.engine else "*"
     size = (prompt_bytes(job) // 3 + tokens_wanted(job)).bit_length()
-    return f"{job.job_class.value}:{job.kind}|{job.model}|{engine}|{storage or '*'}|{size}"
+    shelf = f"|{zlib.crc32(job.label.encode()) % LABEL_SHELVES}" if job.label else ""
+    return f"{job.job_class.value}:{job.kind}|{job.model}|{engine}|{storage or '*'}|{size}{shelf}"
 
 
 def prompt_bytes(job: AnyJob) -> int:
     """UTF-8 bytes of what the engine must read; of messages with about what a template puts
     around each."""
+    turns = len(job.messages or ()) if isinstance(job, Generate) else 0
+    return len(_prompt(job)) + turns * TURN_BYTES
+
+
+def _prompt(job: AnyJob) -> bytes:
+    """What the engine must read, without a template."""
     if isinstance(job, Generate) and job.messages is not None:
-        return sum(len(one.content.encode()) + TURN_BYTES for one in job.messages)
-    text = job.prompt if isinstance(job, Generate) else job.text
-    return len(text.encode()) if text else 0
+        return "".join(f"{one.role.value}{one.content}" for one in job.messages).encode()
+    return ((job.prompt if isinstance(job, Generate) else job.text) or "").encode()
 
 
 def tokens_wanted(job: AnyJob) -> int:
@@ -136,8 +147,8 @@ def digest(text: str) -> str:
 
 
 def facts(job: AnyJob) -> dict[str, Any]:
-    """What the policy must know of the job and never changes."""
-    return {
+    """What the policy must know of the job and never changes; what is not told is absent."""
+    known = {
         "id": job.id,
         "kind": job.kind,
         "model": job.model,
@@ -147,6 +158,12 @@ def facts(job: AnyJob) -> dict[str, Any]:
         "prompt_bytes": prompt_bytes(job),
         "max_tokens": tokens_wanted(job),
     }
+    told = {
+        "deadline_s": job.deadline_s,
+        "expected_tokens": job.expected_tokens if isinstance(job, Generate) else None,
+        "beginnings": beginnings(_prompt(job)),
+    }
+    return known | {name: value for name, value in told.items() if value}
 
 
 def different(job: AnyJob) -> InvalidJob:

@@ -96,6 +96,9 @@ class _Job(BaseModel):
     label: Name | None = None
     # seconds after acceptance in which the job must have started; else it ends expired
     expires_s: Number | None = Field(default=None, gt=0, le=30 * 86_400)
+    # seconds after acceptance in which the job must have ended; one that no pool could end by
+    # then is refused at once
+    deadline_s: Number | None = Field(default=None, gt=0, le=30 * 86_400)
     # seconds the result stays readable after the end
     keep_s: Whole = Field(default=86_400, ge=1, le=7 * 86_400)
     # absent: one is drawn at acceptance and kept in the record
@@ -143,6 +146,8 @@ class Generate(_Job):
         default=None, min_length=1, max_length=MAX_MESSAGES
     )
     max_tokens: Whole = Field(default=128, ge=1, le=1_000_000)
+    # a hint for the router: how many tokens the answer will likely have
+    expected_tokens: Whole | None = Field(default=None, ge=1, le=1_000_000)
     # 0 takes the likeliest token each time
     temperature: Number = Field(default=0.0, ge=0, le=10)
     top_k: Whole | None = Field(default=None, ge=1, le=10_000_000)

@@ -147,6 +147,25 @@ def to_held(entry: list[Any]) -> HeldJob:
     )
 
 
+def to_running(entry: list[Any]) -> RunningJob:
+    facts, pool, token, claimed, kv, memory, progress, goal, preemptions, leaving = entry
+    return RunningJob(
+        id=facts["id"],
+        kind=facts["kind"],
+        model=facts["model"],
+        job_class=JobClass(facts["class"]),
+        pool=pool,
+        token=token,
+        claimed_ms=None if claimed is None else int(claimed),
+        kv_tokens=kv,
+        memory_bytes=memory,
+        progress=progress,
+        goal=goal,
+        preemptions=preemptions,
+        leaving=leaving,
+    )
+
+
 def to_loads(answer: str) -> dict[str, PoolLoad]:
     return {
         pool: PoolLoad(in_flight=count, kv_tokens=kv, memory_bytes=memory, alone=alone)

@@ -19,6 +19,7 @@ def job(**fields: object) -> acceptance.AnyJob:
         ({"max_tokens": 21, "class": "batch"}, "batch:generate|echo|*|*|5"),
         ({"max_tokens": 21, "engine": "gpu"}, "standard:generate|echo|gpu|*|5"),
         ({"max_tokens": 1_000_000}, "standard:generate|echo|*|*|20"),
+        ({"max_tokens": 22, "label": "north"}, "standard:generate|echo|*|*|6|2"),
     ],
 )
 def test_jobs_that_the_same_pools_can_run_are_held_together(

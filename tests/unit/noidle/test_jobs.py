@@ -243,7 +243,7 @@ def test_a_misspelt_field_is_named_rather_than_the_one_then_missing():
 
 def test_a_field_of_another_kind_is_answered_with_the_known_ones():
     error = refusal({**GENERATE, "steps": 3})
-    assert str(error).startswith("steps = 3: no such field; known are class, engine, ")
+    assert str(error).startswith("steps = 3: no such field; known are class, deadline_s, engine, ")
 
 
 def test_an_error_can_always_be_written_as_utf_8_on_one_line():
