@@ -1,20 +1,18 @@
 """One answer from one model, in this process: for tests, samples and people at a prompt. The
-engines' batched loop stands on the same pieces.
+engines' loop stands on the same core.
 
-Knows nothing of jobs or batches."""
+Knows nothing of jobs or of other requests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
-from tensor_llm.cache import KVCache
 from tensor_llm.model import Decoder
 from tensor_llm.sampling import Sampling, SamplingBatch, sample
+from tensor_llm.serving.request import Request
+from tensor_llm.serving.single import outputs_of, single_core
 from tensor_llm.text_stream import TextStream
 from tensor_llm.tokenizer import Tokenizer
-
-_Next = Callable[[Sequence[int]], Tensor]
 
 
 def generate(
@@ -39,17 +37,19 @@ def generate(
             f"prompt of {len(prompt)} and max_tokens of {max_tokens} tokens: allowed is a prompt "
             f"of at least 1, together {context}"
         )
-    device = model.embedding.weight.device
-    following = _cached(model, device, chunk) if cached else _uncached(model, device)
-    batch = SamplingBatch.of([sampling], device)
-    tokens = list(prompt)
-    while len(tokens) < len(prompt) + max_tokens:
-        logits_V = following(tokens)
-        token = int(sample(logits_V[None], batch, [len(tokens)]))
-        if token == eos_token:
-            break
-        tokens.append(token)
-    return tokens[len(prompt) :]
+    if max_tokens < 1:
+        return []
+    request = Request(
+        tokens=tuple(prompt),
+        max_tokens=max_tokens,
+        sampling=sampling,
+        eos_tokens=frozenset(() if eos_token is None else (eos_token,)),
+    )
+    if not cached:
+        return _uncached(model, request)
+    core = single_core(model, len(prompt) + max_tokens, chunk)
+    core.add(request)
+    return [token for output in outputs_of(core) for token in output.tokens]
 
 
 def complete(
@@ -79,24 +79,15 @@ def complete(
     return text + stream.finish()
 
 
-def _cached(model: Decoder, device: torch.device, chunk: int) -> _Next:
-    dtype = model.embedding.weight.dtype
-    cache = KVCache(model.config, rows=1, device=device, dtype=dtype)
-    row = cache.claim()
-
-    def following(tokens: Sequence[int]) -> Tensor:
-        new_T = torch.tensor(tokens[cache.length(row) :], device=device)
-        for part_T in torch.split(new_T, chunk):
-            logits_V = model.prefill(part_T, cache, row)
-        return logits_V
-
-    return following
-
-
-def _uncached(model: Decoder, device: torch.device) -> _Next:
-    @torch.inference_mode()
-    def following(tokens: Sequence[int]) -> Tensor:
-        logits_BTV: Tensor = model(torch.tensor([tokens], device=device))
-        return logits_BTV[0, -1]
-
-    return following
+@torch.inference_mode()
+def _uncached(model: Decoder, request: Request) -> list[int]:
+    device = model.norm.weight.device
+    batch = SamplingBatch.of([request.sampling], device)
+    tokens, prompt = list(request.tokens), len(request.tokens)
+    while len(tokens) < prompt + request.max_tokens:
+        logits_BTV = model(torch.tensor([tokens], device=device))
+        token = int(sample(logits_BTV[:, -1], batch, [len(tokens)]))
+        if token in request.eos_tokens:
+            break
+        tokens.append(token)
+    return tokens[prompt:]
