@@ -3,7 +3,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensor_llm.attention import WholeSequences, attend_causal, attend_past
+from tensor_llm.attention import (
+    WholeSequences,
+    attend_causal,
+    attend_chunk,
+    attend_decode,
+    attend_past,
+)
 from tests.unit.tensor_llm.builders import make_config
 
 sizes = st.fixed_dictionaries(
@@ -67,3 +73,68 @@ def test_a_whole_sequence_sees_as_far_back_as_the_layers_window(window):
         seen_TT = (at_T <= at_T[:, None]) & (at_T > at_T[:, None] - reach)
         wanted = plain(q_BTHD, k_BTKD, v_BTKD, seen_TT.expand(2, 5, 5))
         torch.testing.assert_close(attending.attend(layer, q_BTHD, k_BTKD, v_BTKD), wanted)
+
+
+def in_blocks(x_SKD, size, table_X, blocks):
+    """The tokens of one sequence where its table says, noise elsewhere."""
+    x_PCKD = torch.full((blocks, size, *x_SKD.shape[1:]), 7.0)
+    for place, one_KD in enumerate(x_SKD):
+        x_PCKD[table_X[place // size], place % size] = one_KD
+    return x_PCKD
+
+
+windows = st.none() | st.integers(1, 30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=sizes,
+    size=st.integers(1, 5),
+    lengths=st.lists(st.integers(1, 24), min_size=3, max_size=3),
+    window=windows,
+    seed=st.integers(0, 99),
+)
+def test_decoding_over_blocks_equals_the_definition(sizes, size, lengths, window, seed):
+    B, K, G, D = (sizes[letter] for letter in "BKGD")
+    generator = torch.Generator().manual_seed(seed)
+    width = 24 // size + 1
+    blocks = B * width + 1
+    table_BX = torch.randperm(blocks, generator=generator)[: B * width].view(B, width)
+    q_B1HD = torch.randn(B, 1, K * G, D, generator=generator)
+    keys, values = torch.full((2, blocks, size, K, D), 7.0)
+    wanted = []
+    for row, length in enumerate(lengths[:B]):
+        k_SKD, v_SKD = torch.randn(2, length, K, D, generator=generator)
+        for of_all, of_row in ((keys, k_SKD), (values, v_SKD)):
+            mine = table_BX[row]
+            of_all[mine] = in_blocks(of_row, size, mine, blocks)[mine]
+        seen_S = torch.arange(length) >= length - (window or length)
+        wanted.append(plain(q_B1HD[row, None], k_SKD[None], v_SKD[None], seen_S[None, None])[0])
+    found = attend_decode(q_B1HD, keys, values, table_BX, torch.tensor(lengths[:B]), window)
+    torch.testing.assert_close(found, torch.stack(wanted))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=sizes,
+    size=st.integers(1, 5),
+    start=st.integers(0, 20),
+    count=st.integers(1, 20),
+    window=windows,
+    seed=st.integers(0, 99),
+)
+def test_a_chunk_with_a_past_in_blocks_equals_the_definition(
+    sizes, size, start, count, window, seed
+):
+    K, G, D = (sizes[letter] for letter in "KGD")
+    generator = torch.Generator().manual_seed(seed)
+    S = start + count
+    table_X = torch.randperm(50, generator=generator)
+    q_1THD = torch.randn(1, count, K * G, D, generator=generator)
+    k_SKD, v_SKD = torch.randn(2, S, K, D, generator=generator)
+    at_T, at_S = torch.arange(start, S)[:, None], torch.arange(S)
+    seen_TS = (at_S <= at_T) & (at_S > at_T - (window or S))
+    wanted = plain(q_1THD, k_SKD[None], v_SKD[None], seen_TS[None])
+    keys, values = (in_blocks(part, size, table_X, 50) for part in (k_SKD, v_SKD))
+    found = attend_chunk(q_1THD, keys, values, table_X, start, window)
+    torch.testing.assert_close(found, wanted)
