@@ -1,5 +1,5 @@
 """From an op to a run that can join a batch: the job checked, its model found or loaded, its
-text tokenised.
+text or conversation tokenised.
 
 Owns the choice between doing that at once and leaving it to the porter; knows nothing of
 batches."""
@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from engines.protocol import RunStep, Start
 from engines.tensor.library import Library, Resident
 from engines.tensor.porter import Porter, Progress
-from engines.tensor.text_run import Answer, Scoring, TextRun
+from engines.tensor.text_run import Answer, Entry, Scoring, TextRun
 from noidle.errors import InvalidJob
 from noidle.jobs import Generate, Score
 
@@ -48,7 +48,7 @@ class Gate:
             CheckpointError: the model's files cannot be used.
         """
         revision = self._library.revision_for(job.model, start.revision)
-        if len(_text(job)) <= QUICK_BYTES and not self._library.short:
+        if _size(job) <= QUICK_BYTES and not self._library.short:
             resident = self._library.take(job.model, revision)
             if resident is not None:
                 return self._enter(start, job, resident, None)
@@ -76,27 +76,55 @@ class Gate:
         self, start: Start, job: Generate | Score, resident: Resident, load_ms: float | None
     ) -> TextRun:
         try:
-            text = _text(job)
-            _check_size(job, text, resident)
-            tokens = resident.tokenizer.encode(text)
+            _check_size(job, resident)
+            began_s = self._clock()
+            tokens = _tokens(job, resident)
+            tokenize_ms = (self._clock() - began_s) * 1000
+            entry = Entry(tokens=tokens, load_ms=load_ms, tokenize_ms=tokenize_ms)
             if isinstance(job, Generate):
-                return Answer(start, job, resident, tokens, self._clock, load_ms)
-            return Scoring(start, job, resident, tokens, self._clock, load_ms)
+                return Answer(start, job, resident, entry, self._clock)
+            return Scoring(start, job, resident, entry, self._clock)
         except BaseException:
             self._library.give(resident)
             raise
 
 
-def _text(job: Generate | Score) -> str:
-    text = job.prompt if isinstance(job, Generate) else job.text
-    if text is None:
-        allowed = "a prompt: this model has no chat template"
-        raise InvalidJob.of("messages", "messages", allowed)
-    return text
+def _field(job: Generate | Score) -> str:
+    """Where the job's text is."""
+    if isinstance(job, Score):
+        return "text"
+    return "prompt" if job.messages is None else "messages"
 
 
-def _check_size(job: Generate | Score, text: str, resident: Resident) -> None:
-    size, context = len(text.encode()), resident.runner.capacity
+def _texts(job: Generate | Score) -> list[str]:
+    if isinstance(job, Score):
+        return [job.text]
+    if job.messages is None:
+        return [job.prompt or ""]
+    return [message.content for message in job.messages]
+
+
+def _size(job: Generate | Score) -> int:
+    return sum(len(text.encode()) for text in _texts(job))
+
+
+def _check_size(job: Generate | Score, resident: Resident) -> None:
+    size, context = _size(job), resident.capacity
     if size > context * LONGEST_TOKEN_BYTES:
-        field = "prompt" if isinstance(job, Generate) else "text"
-        raise InvalidJob.of(field, f"{size} bytes", f"at most {context} tokens")
+        raise InvalidJob.of(_field(job), f"{size} bytes", f"at most {context} tokens")
+
+
+def _tokens(job: Generate | Score, resident: Resident) -> tuple[int, ...]:
+    if isinstance(job, Generate) and job.messages is not None:
+        if resident.chat is None:
+            allowed = (
+                f"a model with a chat template, which {resident.name} came without; send its "
+                "text as prompt instead, or add the model again with its chat_template.jinja"
+            )
+            raise InvalidJob.of("messages", f"{len(job.messages)} messages", allowed)
+        return tuple(resident.chat.encode(job.messages, resident.tokenizer))
+    (text,) = _texts(job)
+    tokens = tuple(resident.tokenizer.encode(text))
+    if not tokens:
+        raise InvalidJob.of(_field(job), text, "text that has at least one token")
+    return tokens

@@ -9,18 +9,13 @@ from concurrent.futures import Future
 from engines.protocol import Dropped, Log, Start
 from engines.tensor.batch import Batch
 from engines.tensor.boarding import Boarding, Gate
-from engines.tensor.device import Device
 from engines.tensor.library import Library, Resident
 from engines.tensor.outbox import Outbox, Run
+from engines.tensor.pace import Pace
 from engines.tensor.porter import Porter
 from engines.tensor.rates import RateBook
 from engines.tensor.text_run import TextRun
 from noidle.jobs import Generate, Score
-
-PART_S, ALONE_PART_S = 0.1, 0.25
-"""How long a part of a prompt takes while others decode, and while none does."""
-SMALLEST_PART, FIRST_PART, LARGEST_PART = 16, 64, 2048
-"""Tokens: the least, before speed is known, and the most."""
 
 
 class Desk:
@@ -29,14 +24,14 @@ class Desk:
     def __init__(
         self,
         library: Library,
-        device: Device,
         *,
         outbox: Outbox,
         rates: RateBook,
+        pace: Pace,
         clock: Callable[[], float],
     ) -> None:
-        self._library, self._device = library, device
-        self._outbox, self._rates, self._clock = outbox, rates, clock
+        self._library, self._outbox = library, outbox
+        self._rates, self._pace = rates, pace
         self._porter = Porter("loads", clock)
         self._gate = Gate(library, self._porter, clock)
         self._runs: dict[str, TextRun] = {}
@@ -75,15 +70,16 @@ class Desk:
             self._boarding[run].dropped = True
             self._outbox.end(self._boarding[run], Dropped(run=run))
 
-    def advance(self) -> tuple[int, int]:
-        """A part of the texts to read and a step of each batch; tokens read, runs decoded."""
+    def advance(self) -> int | None:
+        """A step of each model that has something to do: how many runs decoded, or None where
+        none had."""
         self._board()
-        decoding = sum(batch.decoding for batch in self._batches.values())
-        budget, read, decoded = self._part(decoding), 0, 0
-        for batch in self._batches.values():
-            read += batch.read(budget - read) if read < budget else 0
-            decoded += batch.decode()
-        return read, decoded
+        at_work = [batch for batch in self._batches.values() if not batch.idle]
+        if not at_work:
+            return None
+        self._pace.decoding = any(batch.decodes for batch in at_work)
+        self._pace.models = len(at_work)
+        return sum(batch.step() for batch in at_work)
 
     def forget_ended(self) -> None:
         """Gives back what runs that ended in this pass held."""
@@ -93,10 +89,11 @@ class Desk:
                 self._library.give(run.resident)
         for resident in [one for one, batch in self._batches.items() if batch.idle]:
             del self._batches[resident]
+            self._library.give(resident)
 
     def waiting(self) -> list[Run]:
         """Runs that did not move by themselves but are in good hands."""
-        runs: list[Run] = [run for batch in self._batches.values() for run in batch.waiting]
+        runs: list[Run] = [run for batch in self._batches.values() for run in batch.runs]
         if self._porter.moving:
             runs += [one for one in self._boarding.values() if not one.dropped]
         return runs
@@ -104,13 +101,6 @@ class Desk:
     def everyone(self) -> list[Run]:
         """All runs but those that wait for the porter."""
         return list(self._runs.values())
-
-    def kv_tokens(self) -> tuple[int, int] | None:
-        """Total and free; None while no model runs."""
-        if not self._batches:
-            return None
-        total = sum(one.runner.rows * one.runner.capacity for one in self._batches)
-        return total, total - sum(batch.kv_tokens for batch in self._batches.values())
 
     def _board(self) -> None:
         for boarding in [one for one in self._boarding.values() if one.future.done()]:
@@ -133,19 +123,7 @@ class Desk:
     def _join(self, run: TextRun) -> None:
         self._runs[run.id] = run
         if run.resident not in self._batches:
-            self._batches[run.resident] = Batch(
-                run.resident,
-                self._outbox,
-                self._rates,
-                wait_device=self._device.wait,
-                clock=self._clock,
-            )
+            # for itself: a step may still be under way when its last run has ended
+            self._library.hold(run.resident)
+            self._batches[run.resident] = Batch(run.resident, self._outbox, self._rates)
         self._batches[run.resident].join(run)
-
-    def _part(self, decoding: int) -> int:
-        """Tokens to read in this pass."""
-        per_s = self._rates.prefill.per_s
-        if per_s is None:
-            return FIRST_PART
-        tokens = int(per_s * (PART_S if decoding else ALONE_PART_S))
-        return max(SMALLEST_PART, min(LARGEST_PART, tokens))

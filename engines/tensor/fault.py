@@ -1,19 +1,10 @@
-"""What went wrong with one run, as its pool is told; and what must end the process instead.
-
-Knows nothing of how runs are carried out."""
+"""What went wrong with one run, as its pool is told. Knows nothing of how runs are carried
+out."""
 
 import torch
 
 from noidle.errors import InvalidJob, NoidleError, shorten
 from noidle.results import JobError
-
-# a fault of the device itself: every later call on it fails too
-_FATAL: type[BaseException] = getattr(torch, "AcceleratorError", MemoryError)
-
-
-def is_fatal(error: BaseException) -> bool:
-    """After these the process cannot go on; its end hands every run back."""
-    return isinstance(error, _FATAL) or not isinstance(error, Exception)
 
 
 def to_job_error(error: BaseException) -> JobError:

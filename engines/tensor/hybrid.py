@@ -2,38 +2,40 @@
 computing at once.
 
 Owns the two stages, their threads, and where the cut lies: by the measured time of a layer on
-each. Two decode steps of disjoint rows are under way at a time: while one is in its second
-stage, the other is in its first. Knows nothing of jobs.
+each. Two steps are under way at a time: while one is in its second stage, the other is in its
+first. Knows nothing of jobs.
 
-Letters: B rows, T tokens, E residual width, V vocabulary."""
+Letters: B rows, T tokens, E residual width, W wanted rows, V vocabulary."""
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
-from functools import partial
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import torch
 from torch import Tensor
 
 from engines.tensor.device import Device
 from tensor_llm.attention import WholeSequences
-from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
 from tensor_llm.layers import Angles, Layer
 from tensor_llm.model import Decoder
+from tensor_llm.serving.paged import PagedCache
+from tensor_llm.serving.step import StepBatch
+from tensor_llm.serving.torch_executor import TorchExecutor
 from tensor_llm.split import LayerSplit
 
 SAMPLES = 3
-PARTS = 2
-"""Pieces of a text that are read, at least: they follow each other through the stages."""
+FLIGHTS = 2
+"""Steps under way: one in each stage."""
 
 
 def choose_split(
     config: ModelConfig,
     device: Device,
     *,
+    dtype: torch.dtype,
     rows: int,
     most_on_second: int,
     on_part: Callable[[], None],
@@ -43,7 +45,7 @@ def choose_split(
     no more than it has memory for."""
     spent_s = []
     for place in (device.first, device.main):
-        spent_s.append(_layer_s(config, place, device.dtype, max(1, rows // PARTS)))
+        spent_s.append(_layer_s(config, place, dtype, max(1, rows // FLIGHTS)))
         on_part()
     balanced = round(config.layers * spent_s[1] / sum(spent_s))
     layer = max(1, balanced, config.layers - most_on_second)
@@ -71,20 +73,28 @@ def _layer_s(config: ModelConfig, place: torch.device, dtype: torch.dtype, batch
     return min(times[1:])
 
 
-class Stage:
-    """One device with its layers, its cache and its thread; steps pass in order."""
+class _Step:
+    """What travels: the batch, then activations, then logits."""
 
-    def __init__(
-        self, cache: KVCache, work: Callable[[Tensor, Sequence[int], bool], Tensor]
-    ) -> None:
-        self.cache = cache
+    def __init__(self, batch: StepBatch) -> None:
+        self.batch = batch
+        self.value: Tensor | None = None
+        self.future: Future[Tensor] = Future()
+
+    def land(self) -> Tensor:
+        return self.future.result()
+
+
+class Stage:
+    """One device with its layers, its blocks and its thread; steps pass in order."""
+
+    def __init__(self, name: str, work: Callable[[StepBatch, Tensor | None], Tensor]) -> None:
         self._work = work
         self._queue: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self.next: Stage | None = None
-        name = f"stage-{cache.start}-{cache.stop}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def enter(self, step: "_Step | None") -> None:
+    def enter(self, step: _Step | None) -> None:
         self._queue.put(step)
 
     def _run(self) -> None:
@@ -95,9 +105,9 @@ class Stage:
         if self.next is not None:
             self.next.enter(None)
 
-    def _pass(self, step: "_Step") -> None:
+    def _pass(self, step: _Step) -> None:
         try:
-            step.value = self._work(step.value, step.rows, step.every)
+            step.value = self._work(step.batch, step.value)
         except BaseException as error:  # noqa: BLE001  whoever waits for the step gets it
             step.future.set_exception(error)
             return
@@ -107,82 +117,62 @@ class Stage:
             step.future.set_result(step.value)
 
 
-class _Step:
-    """What travels: token ids, then activations, then logits."""
+class HybridExecutor:
+    """A model whose layers lie on two devices. Batches lie on the first, where tokens begin
+    their way: to make them on the second would wait for the step that computes there. Logits
+    stay on the second, which is the quicker one to choose from them."""
 
-    def __init__(self, token_BT: Tensor, rows: Sequence[int], *, every: bool) -> None:
-        self.value = token_BT
-        self.rows = rows
-        self.every = every
-        self.future: Future[Tensor] = Future()
-
-    def land(self) -> Tensor:
-        """Logits after the last token of each row (B, V)."""
-        return self.future.result()[:, -1]
-
-
-class HybridRunner:
-    """A model whose layers lie on two devices."""
-
-    flights = PARTS
+    flights = FLIGHTS
+    # landing waits for the second stage
+    asynchronous = False
 
     def __init__(
-        self, model: Decoder, split: LayerSplit, *, rows: int, capacity: int, dtype: torch.dtype
+        self,
+        model: Decoder,
+        split: LayerSplit,
+        *,
+        blocks: int,
+        block_tokens: int,
+        dtype: torch.dtype,
     ) -> None:
-        self._model, self._split = model, split
-        config = model.config
-        sized = partial(KVCache, config, rows=rows, capacity=capacity, dtype=dtype)
-        first = sized(device=split.first, stop=split.layer)
-        second = sized(device=split.second, start=split.layer)
-        self._stages = Stage(first, self._first), Stage(second, self._second)
-        self._stages[0].next = self._stages[1]
-        self.capacity, self.rows = first.capacity, rows
+        self.config, self._split = model.config, split
+        self.device, self.logits_device = split.first, split.second
+        self.blocks, self.block_tokens = blocks, block_tokens
+        halves = ((split.first, 0, split.layer), (split.second, split.layer, None))
+        self._halves = tuple(
+            TorchExecutor(
+                model,
+                PagedCache(
+                    model.config,
+                    blocks=blocks,
+                    block_tokens=block_tokens,
+                    device=place,
+                    dtype=dtype,
+                    start=start,
+                    stop=stop,
+                ),
+                asynchronous=False,
+            )
+            for place, start, stop in halves
+        )
+        self._entry = Stage(f"layers-0-{split.layer}", self._first)
+        self._entry.next = Stage(f"layers-{split.layer}-", self._second)
 
-    def close(self) -> None:
-        self._stages[0].enter(None)
-
-    def claim(self) -> int | None:
-        if not self._stages[0].cache.free_rows:
-            return None
-        rows = {stage.cache.claim() for stage in self._stages}
-        assert len(rows) == 1
-        return rows.pop()
-
-    def release(self, row: int) -> None:
-        for stage in self._stages:
-            stage.cache.release(row)
-
-    def length(self, row: int) -> int:
-        return self._stages[0].cache.length(row)
-
-    def truncate(self, row: int, length: int) -> None:
-        for stage in self._stages:
-            stage.cache.truncate(row, min(length, stage.cache.length(row)))
-
-    def read(self, tokens: Sequence[int], row: int, *, every: bool) -> Tensor:
-        token_T = torch.tensor(tokens)
-        size = -(-len(tokens) // PARTS)
-        steps = [self._enter(part_T[None], [row], every) for part_T in torch.split(token_T, size)]
-        # all of them, also where one fails: none may touch the row once it is given back
-        wait([step.future for step in steps])
-        logits = [step.future.result()[0] for step in steps]
-        return torch.cat(logits) if every else logits[-1]
-
-    def decode(self, tokens: Sequence[int], rows: Sequence[int]) -> _Step:
-        return self._enter(torch.tensor(tokens)[:, None], rows, False)
-
-    def _enter(self, token_BT: Tensor, rows: Sequence[int], every: bool) -> _Step:
-        step = _Step(token_BT, list(rows), every=every)
-        self._stages[0].enter(step)
+    def run(self, batch: StepBatch) -> _Step:
+        step = _Step(batch)
+        self._entry.enter(step)
         return step
 
-    def _first(self, token_BT: Tensor, rows: Sequence[int], _: bool) -> Tensor:
-        span = self._stages[0].cache.extend(rows, token_BT.shape[1])
-        x_BTE = self._model.embed(token_BT.to(self._split.first))
-        return self._model.run_layers(x_BTE, stop=self._split.layer, attending=span)
+    def close(self) -> None:
+        self._entry.enter(None)
 
-    def _second(self, x_BTE: Tensor, rows: Sequence[int], every: bool) -> Tensor:
-        span = self._stages[1].cache.extend(rows, x_BTE.shape[1])
-        x_BTE = x_BTE.to(self._split.second)
-        x_BTE = self._model.run_layers(x_BTE, start=self._split.layer, attending=span)
-        return self._model.head(x_BTE if every else x_BTE[:, -1:])
+    def _first(self, batch: StepBatch, _: Tensor | None) -> Tensor:
+        half = self._halves[0]
+        return half.layers(half.embed(batch), batch)
+
+    def _second(self, batch: StepBatch, x_BTE: Tensor | None) -> Tensor:
+        assert x_BTE is not None
+        half = self._halves[1]
+        there = batch.to(self._split.second)
+        x_BTE = half.layers(x_BTE.to(self._split.second), there)
+        return half.head(x_BTE, there)

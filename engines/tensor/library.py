@@ -8,14 +8,17 @@ Runs are given models by the loop's thread and, after a load, by the porter's: h
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engines.tensor.porter import Progress
-from engines.tensor.runner import Runner
 from noidle.errors import InvalidJob
 from noidle.snapshot import ModelInfo
+from tensor_llm.serving.core import Core
 from tensor_llm.store import ModelStore
 from tensor_llm.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tensor_llm.chat import ChatTemplate
 
 WAIT_S = 0.5
 
@@ -27,19 +30,30 @@ class Resident:
     name: str
     revision: str
     tokenizer: Tokenizer
-    runner: Runner
-    # weights and cache
-    bytes: int
+    # absent: the model came without one
+    chat: "ChatTemplate | None"
+    core: Core
+    # tokens: what the model was made for, and what fits here
+    context: int
+    capacity: int
+    # any of them ends an answer
+    eos_tokens: frozenset[int]
+    weight_bytes: int
+    cache_bytes: int
     # runs that hold it
     users: int = 0
     used_at_s: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        return self.weight_bytes + self.cache_bytes
 
 
 class Opener(Protocol):
     """Where and how models are put into memory."""
 
     def needed_bytes(self, info: ModelInfo) -> int:
-        """The least a model takes: its weights and one row of cache."""
+        """The least a model takes: its weights and the cache of one short run."""
 
     def room_bytes(self, taken: int) -> int | None:
         """What is left beside `taken` bytes of models; None where nobody can tell."""
@@ -71,6 +85,14 @@ class Library:
     def loaded(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.name for one in tuple(self._residents)))
 
+    @property
+    def kv_tokens(self) -> tuple[int, int] | None:
+        """Of all models in memory, total and free; None while there is none."""
+        cores = [one.core for one in tuple(self._residents)]
+        if not cores:
+            return None
+        return sum(one.kv_tokens_total for one in cores), sum(one.kv_tokens_free for one in cores)
+
     def newest(self, name: str) -> str:
         """The revision that a new run uses.
 
@@ -96,6 +118,11 @@ class Library:
                     one.users += 1
                     return one
         return None
+
+    def hold(self, resident: Resident) -> None:
+        """One user more of a model that has one."""
+        with self._changed:
+            resident.users += 1
 
     def give(self, resident: Resident) -> None:
         with self._changed:
@@ -153,14 +180,12 @@ class Library:
         return True
 
     def _drop_replaced(self, name: str) -> None:
-        same = [one for one in self._residents if one.name == name]
-        if len(same) < 2:
-            return
+        """Older revisions, and all of a model that was removed from the store."""
         newest = self._store.current(name)
-        for one in same:
+        for one in [one for one in self._residents if one.name == name]:
             if not one.users and one.revision != newest:
                 self._let_go(one)
 
     def _let_go(self, resident: Resident) -> None:
         self._residents.remove(resident)
-        resident.runner.close()
+        resident.core.close()

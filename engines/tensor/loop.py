@@ -29,6 +29,7 @@ from engines.tensor.device import open_device
 from engines.tensor.library import Library
 from engines.tensor.opening import MemoryOpener
 from engines.tensor.outbox import Outbox, Refused
+from engines.tensor.pace import Pace
 from engines.tensor.rates import TELL_EVERY_S, RateBook
 from engines.tensor.school import School
 from noidle.errors import NoidleError
@@ -57,16 +58,19 @@ class Loop:
         self._store = store = ModelStore(environment.data_dir)
         self._rates = rates = RateBook(clock)
         self._outbox = outbox = Outbox(channel.emit)
+        pace = Pace(rates)
         opener = MemoryOpener(
             store,
             self._device,
             slots=environment.slots,
             limit_bytes=environment.memory_bytes,
             rates=rates,
+            part_tokens=pace.part_tokens,
+            say=self._say,
             clock=clock,
         )
         self._library = Library(store, opener, clock, on_short=self._make_memory)
-        self._desk = Desk(self._library, self._device, outbox=outbox, rates=rates, clock=clock)
+        self._desk = Desk(self._library, outbox=outbox, rates=rates, pace=pace, clock=clock)
         self._school = School(
             store,
             environment.text_dir,
@@ -88,11 +92,11 @@ class Loop:
                 if isinstance(op, Stop):
                     return
                 self._apply(op)
-            read, decoded = self._desk.advance()
-            learnt = self._learn(others=bool(read or decoded))
-            computed = bool(read or decoded or learnt)
+            decoded = self._desk.advance()
+            learnt = self._learn(others=decoded is not None)
+            computed = learnt or decoded is not None
             self._say_who_waits()
-            self._tell(decoded)
+            self._tell(decoded or 0)
 
     def _wait_s(self) -> float | None:
         """How long there is nothing to do but to listen."""
@@ -174,10 +178,10 @@ class Loop:
         self._still_there_at_s = now_s
         for run in [*self._desk.everyone(), *self._school.everyone()]:
             self._outbox.moved(run)
-        self._outbox.flush(self._library.loaded, 0, self._desk.kv_tokens())
+        self._outbox.flush(self._library.loaded, 0, self._library.kv_tokens)
 
     def _tell(self, decoded: int) -> None:
-        self._outbox.flush(self._library.loaded, decoded, self._desk.kv_tokens())
+        self._outbox.flush(self._library.loaded, decoded, self._library.kv_tokens)
         self._desk.forget_ended()
         self._school.forget_ended()
         self._outbox.clear()
@@ -187,6 +191,9 @@ class Loop:
 
     def _make_memory(self) -> bool:
         return self._school.forget_kept()
+
+    def _say(self, message: str) -> None:
+        self._channel.emit(Log(level="info", message=message))
 
     def _warn(self, error: NoidleError) -> None:
         self._channel.emit(Log(level="warning", message=str(error)))

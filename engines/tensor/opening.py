@@ -1,30 +1,42 @@
-"""Puts a model into memory, whole or split, as large as memory allows.
+"""Puts a model into memory, whole or split, with as large a cache as memory allows.
 
-Owns the sizes: how many bytes weights and cache take, and how many rows the cache gets. Knows
-nothing of who asks for a model.
+Owns the sizes: how many bytes the weights take as they will lie, and how many tokens the cache
+holds. Knows nothing of who asks for a model.
 
-A cache row holds a whole context, so that a run which was let in can always end."""
+The cache holds at least one longest run, so that one which was let in can always end."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+import psutil
 import torch
 
-from engines.tensor.device import Device, free_bytes
-from engines.tensor.hybrid import HybridRunner, choose_split
+from engines.tensor.device import Device, free_bytes, narrow_on_cpu
+from engines.tensor.hybrid import HybridExecutor, choose_split
 from engines.tensor.library import Resident
 from engines.tensor.porter import Progress
 from engines.tensor.rates import RateBook
-from engines.tensor.runner import Runner, WholeRunner
+from engines.tensor.touch import touch
 from noidle.snapshot import ModelInfo
-from tensor_llm.cache import KVCache
-from tensor_llm.checkpoint import LoadedModel, Place, load_model
+from tensor_llm.checkpoint import LoadedModel, load_model
 from tensor_llm.config import ModelConfig
+from tensor_llm.kernels.library import best_kernels
+from tensor_llm.memory_report import memory_report
+from tensor_llm.page_cache import resident_share, temperature
+from tensor_llm.serving.core import Core
+from tensor_llm.serving.opening import kv_dtype_of, open_core
 from tensor_llm.store import ModelStore, read_config
 
 USABLE = 0.9
 """Share of free memory that models may take; the rest is for activations and others."""
+CACHE_SHARE = 0.5
+"""Of what the weights leave, the cache takes so much at most: others may want to be loaded."""
 SMALLEST_CAPACITY = 256
 """Tokens; a context that does not fit in memory is cut down to no less."""
+BLOCK_TOKENS = 16
+"""Of a split model; what is whole chooses for itself."""
+STEP_TOKENS = 32
+"""A cache is a multiple of this: whole blocks, whichever there are."""
 
 
 class MemoryOpener:
@@ -38,14 +50,17 @@ class MemoryOpener:
         slots: int,
         limit_bytes: int | None,
         rates: RateBook,
+        part_tokens: Callable[[], int],
+        say: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._store = store
-        self._device = device
-        self._slots = slots
-        self._limit_bytes = limit_bytes
-        self._rates = rates
-        self._clock = clock
+        """`part_tokens`: of prompts, to be read in the next step; `say` is told of loads."""
+        self._store, self._device = store, device
+        self._slots, self._limit_bytes = slots, limit_bytes
+        self._rates, self._part_tokens = rates, part_tokens
+        self._say, self._clock = say, clock
+        # usable while no model was in memory
+        self._whole_bytes: int | None = None
 
     def room_bytes(self, taken: int) -> int | None:
         if self._limit_bytes is not None:
@@ -53,55 +68,115 @@ class MemoryOpener:
         places = {self._device.first, self._device.main}
         free = [free_bytes(place) for place in places]
         known = [one for one in free if one is not None]
-        return int(sum(known) * USABLE) if len(known) == len(free) else None
+        if len(known) < len(free):
+            return None
+        usable = int(sum(known) * USABLE)
+        if not taken or self._whole_bytes is None:
+            self._whole_bytes = usable + taken
+        # what a cache was given and has not used yet still looks free
+        return min(usable, self._whole_bytes - taken)
 
     def needed_bytes(self, info: ModelInfo) -> int:
-        config = self._config(info)
-        return self._weight_bytes(config) + self._row_bytes(config, self._smallest(config))
+        folder = self._folder(info)
+        config = read_config(folder)
+        item_bytes = self._device.dtype.itemsize if self._device.dtype else 4
+        tokens = _whole_steps(min(config.context, SMALLEST_CAPACITY))
+        return self._weight_bytes(folder, config) + _cache_bytes(config, tokens, item_bytes)
 
     def open(self, info: ModelInfo, room_bytes: int | None, progress: Progress) -> Resident:
-        began_s = self._clock()
-        config = self._config(info)
-        rows, capacity = self._cache_size(config, room_bytes)
-        loaded, runner = self._runner(info, config, rows, capacity, progress)
-        weight_bytes = self._weight_bytes(config)
+        began_s, before_bytes = self._clock(), _working_set_bytes()
+        folder = self._folder(info)
+        config = read_config(folder)
+        held = resident_share(sorted(folder.glob("*.safetensors")))
+        weight_bytes = self._weight_bytes(folder, config)
+        left = None if room_bytes is None else room_bytes - weight_bytes
+        put = self._split if self._device.second is not None else self._whole
+        loaded, core, cache_bytes = put(info, config, left, progress)
         self._device.wait()
-        self._rates.load.add(weight_bytes, self._clock() - began_s)
-        return Resident(
+        spent_s = self._clock() - began_s
+        self._rates.load.add(weight_bytes, spent_s)
+        resident = Resident(
             name=loaded.name,
             revision=loaded.revision,
             tokenizer=loaded.tokenizer,
-            runner=runner,
-            bytes=weight_bytes + rows * self._row_bytes(config, capacity),
+            chat=getattr(loaded, "chat", None),
+            core=core,
+            context=config.context,
+            capacity=min(config.context, core.kv_tokens_total),
+            eos_tokens=_eos_tokens(loaded),
+            weight_bytes=weight_bytes,
+            cache_bytes=cache_bytes,
             used_at_s=self._clock(),
         )
+        self._say(
+            f"{resident.name} {resident.revision} is in memory after {spent_s * 1000:.0f} ms "
+            f"({temperature(held)}): {_mib(weight_bytes)} of weights, cache for "
+            f"{core.kv_tokens_total} tokens in {_mib(cache_bytes)}; working set "
+            f"{_mib(before_bytes)} before, {_mib(_working_set_bytes())} now"
+        )
+        return resident
 
-    def _runner(
-        self, info: ModelInfo, config: ModelConfig, rows: int, capacity: int, progress: Progress
-    ) -> tuple[LoadedModel, Runner]:
-        device, dtype = self._device, self._device.dtype
-        if device.second is None:
-            loaded = self._load(info, lambda _: device.first, progress)
-            cache = KVCache(config, rows=rows, device=device.first, dtype=dtype, capacity=capacity)
-            return loaded, WholeRunner(loaded.model, cache)
+    def _whole(
+        self, info: ModelInfo, config: ModelConfig, left: int | None, progress: Progress
+    ) -> tuple[LoadedModel, Core, int]:
+        place = self._device.first
+        loaded = self._load(info, lambda _: place, progress)
+        touch(loaded.model, progress)
+        dtype = kv_dtype_of(loaded, place)
+        tokens = self._cache_tokens(config, left, dtype.itemsize)
+        core = open_core(
+            loaded,
+            device=place,
+            rows=self._slots,
+            kv_tokens=tokens,
+            chunk=self._part_tokens,
+            kv_dtype=dtype,
+            clock=self._clock,
+        )
+        return loaded, core, _cache_bytes(config, tokens, dtype.itemsize)
+
+    def _split(
+        self, info: ModelInfo, config: ModelConfig, left: int | None, progress: Progress
+    ) -> tuple[LoadedModel, Core, int]:
+        dtype = self._device.dtype
+        assert dtype is not None
+        tokens = self._cache_tokens(config, left, dtype.itemsize)
+        cache_bytes = _cache_bytes(config, tokens, dtype.itemsize)
         split = choose_split(
             config,
-            device,
-            rows=rows,
-            most_on_second=self._most_on_second(config, rows, capacity),
+            self._device,
+            dtype=dtype,
+            rows=self._slots,
+            most_on_second=self._most_on_second(info, config, cache_bytes),
             on_part=progress.mark,
         )
         loaded = self._load(info, split.device_of, progress)
-        return loaded, HybridRunner(loaded.model, split, rows=rows, capacity=capacity, dtype=dtype)
+        executor = HybridExecutor(
+            loaded.model,
+            split,
+            blocks=tokens // BLOCK_TOKENS,
+            block_tokens=BLOCK_TOKENS,
+            dtype=dtype,
+        )
+        core = Core(
+            executor,
+            rows=self._slots,
+            chunk_tokens=self._part_tokens,
+            salt=f"{loaded.name}/{loaded.revision}",
+            clock=self._clock,
+        )
+        return loaded, core, cache_bytes
 
-    def _most_on_second(self, config: ModelConfig, rows: int, capacity: int) -> int:
+    def _most_on_second(self, info: ModelInfo, config: ModelConfig, cache_bytes: int) -> int:
         """Layers, with their cache, that the second device has memory for beside the head."""
         free = None if self._device.main.type == "cpu" else free_bytes(self._device.main)
         if free is None:
             return config.layers
+        assert self._device.dtype is not None
+        # the embedding on one side, the head on the other, tied or not
         table = config.vocabulary * config.hidden * self._device.dtype.itemsize
-        layers = self._weight_bytes(config) - table * (1 if config.tied_head else 2)
-        layer = (layers + rows * self._row_bytes(config, capacity)) // config.layers
+        layers = self._weight_bytes(self._folder(info), config) - 2 * table
+        layer = (layers + cache_bytes) // config.layers
         return max(0, int((free * USABLE - table) // layer))
 
     def _load(
@@ -112,29 +187,79 @@ class MemoryOpener:
             progress.mark()
             return place(tensor_name)
 
-        wanted: Place = marked
         return load_model(
-            self._store, info.name, info.revision, place=wanted, dtype=self._device.dtype
+            self._store,
+            info.name,
+            info.revision,
+            place=marked,
+            dtype=self._dense(),
+            format=self._device.format,
         )
 
-    def _config(self, info: ModelInfo) -> ModelConfig:
-        return read_config(self._store.directory(info.name, info.revision))
+    def _folder(self, info: ModelInfo) -> Path:
+        return self._store.directory(info.name, info.revision)
 
-    def _weight_bytes(self, config: ModelConfig) -> int:
-        return config.parameters * self._device.dtype.itemsize
+    def _dense(self) -> torch.dtype | None:
+        """The type of dense weights; None: as they are stored."""
+        device = self._device
+        if device.dtype is not None or device.format is not None:
+            return device.dtype
+        # without kernels narrow weights are no faster, and on some processors far slower
+        return None if best_kernels() is not None or narrow_on_cpu() else torch.float32
 
-    def _row_bytes(self, config: ModelConfig, capacity: int) -> int:
-        return config.kv_bytes_per_token(self._device.dtype.itemsize) * capacity
+    def _weight_bytes(self, folder: Path, config: ModelConfig) -> int:
+        device = self._device
+        try:
+            memory_report(folder, kv_tokens=0, chunk=1)
+        except NotImplementedError:  # TEMPORARY
+            from tensor_llm.families.directory import read_directory
+            return read_directory(folder).weight_bytes
+        report = memory_report(
+            folder,
+            kv_tokens=0,
+            chunk=1,
+            dtype=self._dense(),
+            format=device.format,
+            device=str(device.main),
+        )
+        found = sum(sum(one.weight_bytes.values()) for one in report.devices)
+        if device.main != device.first and config.tied_head:
+            assert device.dtype is not None
+            # on two devices its head is a copy
+            found += config.vocabulary * config.hidden * device.dtype.itemsize
+        return found
 
-    def _smallest(self, config: ModelConfig) -> int:
-        return min(config.context, SMALLEST_CAPACITY)
+    def _cache_tokens(self, config: ModelConfig, left: int | None, item_bytes: int) -> int:
+        """What all slots want, at most what memory allows, and at least
+        one context, or as much of it as there is memory for."""
+        context = _whole_steps(config.context)
+        wanted = self._slots * context
+        if left is None:
+            return wanted
+        step_bytes = _cache_bytes(config, STEP_TOKENS, item_bytes)
+        most = left // step_bytes * STEP_TOKENS
+        share = int(left * CACHE_SHARE) // step_bytes * STEP_TOKENS
+        smallest = _whole_steps(min(config.context, SMALLEST_CAPACITY))
+        return max(smallest, min(wanted, max(share, min(context, most))))
 
-    def _cache_size(self, config: ModelConfig, room_bytes: int | None) -> tuple[int, int]:
-        """Rows, and tokens a row."""
-        if room_bytes is None:
-            return self._slots, config.context
-        left = room_bytes - self._weight_bytes(config)
-        rows = left // self._row_bytes(config, config.context)
-        if rows >= 1:
-            return min(self._slots, rows), config.context
-        return 1, max(self._smallest(config), left // self._row_bytes(config, 1))
+
+def _eos_tokens(loaded: LoadedModel) -> frozenset[int]:
+    """Those of the config; where it names none, the tokenizer's own."""
+    own = loaded.tokenizer.eos_token
+    return frozenset(loaded.model.config.eos_tokens or ([] if own is None else [own]))
+
+
+def _whole_steps(tokens: int) -> int:
+    return -(-tokens // STEP_TOKENS) * STEP_TOKENS
+
+
+def _cache_bytes(config: ModelConfig, tokens: int, item_bytes: int) -> int:
+    return tokens * config.kv_bytes_per_token(item_bytes)
+
+
+def _working_set_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

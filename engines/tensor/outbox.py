@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.protocol import AnyEvent, Failed, RunStep, Step
-from engines.tensor.fault import is_fatal, to_job_error
+from engines.tensor.fault import to_job_error
+from tensor_llm.serving.fault import is_fatal
 
 
 class Run(Protocol):
@@ -49,7 +50,8 @@ class Outbox:
         """Ends the run alone.
 
         Raises:
-            BaseException: the error itself, where the process cannot go on.
+            BaseException: the error itself, where the process cannot go on; its end hands every
+                run back.
         """
         if is_fatal(error):
             raise error

@@ -1,102 +1,118 @@
-"""Runs that read a text: generate and score, from their first token to their result.
+"""Runs that read a text: generate and score, from their first request to their result.
 
-Owns what one run knows of itself; knows nothing of the runs beside it or of where its logits
-come from.
-
-Letters: B rows, T tokens, V vocabulary."""
+Owns what one run knows of itself and what it asks of the serving core; knows nothing of the
+runs beside it."""
 
 from collections.abc import Callable
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass
 
 from engines.protocol import RunResult, RunStep, Start
 from engines.tensor.library import Resident
 from noidle.errors import InvalidJob
-from noidle.jobs import Generate, Score
-from tensor_llm.sampling import Sampling, SamplingBatch, sample
+from noidle.jobs import Generate, JobClass, Score
+from tensor_llm.sampling import Sampling
 from tensor_llm.score import perplexity
+from tensor_llm.serving.core import Output
+from tensor_llm.serving.request import Request
+from tensor_llm.serving.sequence import Sequence
 from tensor_llm.text_stream import TextStream
 
 LOGPROB_DIGITS = 5
+_RANKS = {job_class: rank for rank, job_class in enumerate(JobClass)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """How a run came in."""
+
+    tokens: tuple[int, ...]
+    # that it waited for its model; absent: it was in memory
+    load_ms: float | None
+    tokenize_ms: float
 
 
 class Answer:
     """A generate run. Its tokens are those that show: the end token is not among them."""
-
-    # whether it wants logits after each token it reads, or after the last alone
-    every = False
 
     def __init__(
         self,
         start: Start,
         job: Generate,
         resident: Resident,
-        prompt: list[int],
+        entry: Entry,
         clock: Callable[[], float],
-        load_ms: float | None,
     ) -> None:
         """
         Raises:
             InvalidJob: prompt and answer exceed the context.
             ValueError: the emitted text is not what the emitted tokens spell.
         """
-        _check_fits(resident, "prompt", len(prompt), job.max_tokens)
+        field = "prompt" if job.messages is None else "messages"
+        _check_fits(resident, field, len(entry.tokens), job.max_tokens)
         self.id, self.resident = start.run, resident
-        self.sampling = Sampling(
-            temperature=job.temperature, top_k=job.top_k, top_p=job.top_p, seed=start.seed
-        )
-        self._limit = job.max_tokens
+        self._start, self._job, self._entry, self._clock = start, job, entry, clock
         self._reason: str | None = None
         self._stream = TextStream(resident.tokenizer, job.stop)
+        self._stream_s = 0.0
         self._resume(start)
-        # to be read into the cache before anything comes out, and how many are
-        self.inputs, self.read = [*prompt, *start.tokens], 0
-        # tokens its row may come to hold
-        self.kv_tokens = len(prompt) + job.max_tokens
-        self.row: int | None = None
-        # dropped while a step is under way: to be let go when that ends
-        self.gone = False
-        self._prompt_tokens, self._earlier = len(prompt), len(start.tokens)
-        self._clock, self._load_ms = clock, load_ms
-        self._began_s, self._first_s, self._last_s = clock(), clock(), clock()
         self._tokens: list[int] = []
         self._parts: list[str] = []
+        # of every attempt's tokens
+        self._logprobs: list[float] = []
         # how much of both was told
         self._told_tokens = self._told_parts = 0
+        # log-probabilities of what former attempts emitted are still to come
+        self._rereads = job.logprobs and bool(start.tokens)
+        self._sequence: Sequence | None = None
+        self._first_s = self._last_s = clock()
         self._check_over()
 
     @property
-    def last_token(self) -> int:
-        return self._tokens[-1]
+    def request(self) -> Request | None:
+        """What it asks next; None where nothing more is needed."""
+        rank = _RANKS[self._job.job_class]
+        tokens = (*self._entry.tokens, *self._start.tokens)
+        if self._rereads:
+            return Request(tokens=tokens, max_tokens=0, rank=rank, score=True)
+        if self._reason is not None:
+            return None
+        job = self._job
+        return Request(
+            tokens=tokens,
+            max_tokens=job.max_tokens - len(self._start.tokens),
+            sampling=Sampling(
+                temperature=job.temperature,
+                top_k=job.top_k,
+                top_p=job.top_p,
+                seed=self._start.seed,
+            ),
+            rank=rank,
+            eos_tokens=self.resident.eos_tokens,
+            logprobs=job.logprobs,
+        )
 
-    @property
-    def position(self) -> int:
-        """Index of the next token in the whole sequence."""
-        return self._prompt_tokens + self._earlier + len(self._tokens)
+    def asked(self, sequence: Sequence) -> None:
+        """Its request is in the core."""
+        # reading began with the first one
+        self._sequence = self._sequence or sequence
 
-    def seated(self) -> None:
-        """It has a row: from here on it is being read, not waiting."""
-        self._began_s = self._clock()
-
-    def hear(self, logits_TV: Tensor) -> None:
-        """A part was read: logits after each of its tokens, or after its last alone."""
-        if self.read < len(self.inputs):
+    def hear(self, output: Output) -> None:
+        self._logprobs += output.logprobs
+        if self._rereads:
+            if output.finished:
+                self._rereads = False
+                self._logprobs = self._logprobs[-len(self._start.tokens) :]
             return
-        batch = SamplingBatch.of([self.sampling], logits_TV.device)
-        self.push(int(sample(logits_TV[-1:], batch, [self.position])))
-        self._first_s = self._last_s = self._clock()
-
-    def push(self, token: int) -> None:
-        """The next token was chosen."""
-        self._last_s = self._clock()
-        if token == self.resident.tokenizer.eos_token:
-            self._reason = "eos"
-            self._parts.append(self._stream.finish())
-            return
-        self._tokens.append(token)
-        self._parts.append(self._stream.push(token))
-        self._check_over()
+        began_s = self._clock()
+        if output.tokens or output.finished:
+            self._first_s = self._first_s if self._tokens else began_s
+            self._last_s = began_s
+        for token in output.tokens:
+            if self._reason is None:
+                self._push(token)
+        if output.finished == "eos" and self._reason is None:
+            self._end("eos")
+        self._stream_s += self._clock() - began_s
 
     def tell(self) -> RunStep:
         tokens, parts = self._tokens[self._told_tokens :], self._parts[self._told_parts :]
@@ -105,22 +121,32 @@ class Answer:
         return RunStep(run=self.id, text="".join(parts), tokens=tuple(tokens), revision=revision)
 
     def result(self) -> RunResult | None:
-        if self._reason is None:
+        if self._reason is None or self._rereads:
             return None
         decode_ms = (self._last_s - self._first_s) * 1000
         after_first = len(self._tokens) - 1
+        logprobs = self._logprobs[: len(self._start.tokens) + len(self._tokens)]
         return RunResult(
             text="".join(self._parts),
             tokens=tuple(self._tokens),
             finish_reason=self._reason,
-            prompt_tokens=self._prompt_tokens,
+            prompt_tokens=len(self._entry.tokens),
+            prefix_tokens=self._sequence.reused_tokens if self._sequence else None,
+            logprobs=_rounded(logprobs) if self._job.logprobs else None,
             model=self.resident.name,
             revision=self.resident.revision,
-            load_ms=self._load_ms,
-            prefill_ms=(self._first_s - self._began_s) * 1000,
+            load_ms=self._entry.load_ms,
+            tokenize_ms=self._entry.tokenize_ms,
+            prefill_ms=_since_ms(self._sequence, self._first_s),
             decode_ms=decode_ms,
+            stream_ms=self._stream_s * 1000,
             tpot_ms=decode_ms / after_first if after_first > 0 else None,
         )
+
+    def _push(self, token: int) -> None:
+        self._tokens.append(token)
+        self._parts.append(self._stream.push(token))
+        self._check_over()
 
     def _resume(self, start: Start) -> None:
         try:
@@ -131,78 +157,93 @@ class Answer:
             spelt = "".join(map(whole.push, start.tokens)) + whole.finish()
             if spelt != start.text:
                 raise
-            self._reason = "length" if len(start.tokens) >= self._limit else "eos"
+            self._reason = "length" if len(start.tokens) >= self._job.max_tokens else "eos"
 
     def _check_over(self) -> None:
         if self._reason is not None:
             return
         if self._stream.stopped:
             self._reason = "stop"
-        elif self._earlier + len(self._tokens) >= self._limit:
-            self._reason = "length"
-            self._parts.append(self._stream.finish())
+        elif len(self._start.tokens) + len(self._tokens) >= self._job.max_tokens:
+            self._end("length")
+
+    def _end(self, reason: str) -> None:
+        self._reason = reason
+        self._parts.append(self._stream.finish())
 
 
 class Scoring:
     """A score run: log-probabilities of tokens 1…n-1, each given those before it."""
-
-    every = True
 
     def __init__(
         self,
         start: Start,
         job: Score,
         resident: Resident,
-        tokens: list[int],
+        entry: Entry,
         clock: Callable[[], float],
-        load_ms: float | None,
     ) -> None:
         """
         Raises:
             InvalidJob: the text has fewer than two tokens, or more than the context.
         """
-        _check_fits(resident, "text", len(tokens), 0)
-        if len(tokens) < 2:
+        _check_fits(resident, "text", len(entry.tokens), 0)
+        if len(entry.tokens) < 2:
             raise InvalidJob.of("text", job.text, "text of at least 2 tokens")
         self.id, self.resident = start.run, resident
-        self.inputs, self.read, self._targets = tokens[:-1], 0, tokens[1:]
-        self.kv_tokens = len(tokens)
-        self.row: int | None = None
+        self._rank, self._entry, self._clock = _RANKS[job.job_class], entry, clock
         self._logprobs: list[float] = []
-        self._clock, self._load_ms = clock, load_ms
-        self._began_s = clock()
+        self._sequence: Sequence | None = None
+        self._heard_s = clock()
 
-    def seated(self) -> None:
-        self._began_s = self._clock()
+    @property
+    def request(self) -> Request | None:
+        if len(self._logprobs) + 1 >= len(self._entry.tokens):
+            return None
+        return Request(tokens=self._entry.tokens, max_tokens=0, rank=self._rank, score=True)
 
-    def hear(self, logits_TV: Tensor) -> None:
-        targets = self._targets[len(self._logprobs) : self.read]
-        target_T1 = torch.tensor(targets, device=logits_TV.device)[:, None]
-        logprob_T1 = logits_TV.log_softmax(-1).gather(-1, target_T1)
-        self._logprobs += logprob_T1[:, 0].tolist()
+    def asked(self, sequence: Sequence) -> None:
+        self._sequence = sequence
+
+    def hear(self, output: Output) -> None:
+        self._logprobs += output.logprobs
+        self._heard_s = self._clock()
 
     def tell(self) -> RunStep:
         return RunStep(run=self.id)
 
     def result(self) -> RunResult | None:
-        if self.read < len(self.inputs):
+        if self.request is not None or self._sequence is None:
             return None
         return RunResult(
-            prompt_tokens=len(self._targets) + 1,
-            logprobs=tuple(round(one, LOGPROB_DIGITS) for one in self._logprobs),
+            prompt_tokens=len(self._entry.tokens),
+            prefix_tokens=self._sequence.reused_tokens,
+            logprobs=_rounded(self._logprobs),
             perplexity=perplexity(self._logprobs),
             model=self.resident.name,
             revision=self.resident.revision,
-            load_ms=self._load_ms,
-            prefill_ms=(self._clock() - self._began_s) * 1000,
+            load_ms=self._entry.load_ms,
+            tokenize_ms=self._entry.tokenize_ms,
+            prefill_ms=_since_ms(self._sequence, self._heard_s),
         )
 
 
 TextRun = Answer | Scoring
 
 
+def _since_ms(sequence: Sequence | None, now_s: float) -> float | None:
+    """From a sequence's first step on, so that its wait for a row does not count."""
+    if sequence is None or sequence.first_scheduled_s is None:
+        return None
+    return (now_s - sequence.first_scheduled_s) * 1000
+
+
+def _rounded(logprobs: list[float]) -> tuple[float, ...]:
+    return tuple(round(one, LOGPROB_DIGITS) for one in logprobs)
+
+
 def _check_fits(resident: Resident, field: str, tokens: int, more: int) -> None:
-    context = resident.runner.capacity
+    context = resident.capacity
     if tokens + more <= context:
         return
     if more >= context:
@@ -210,4 +251,6 @@ def _check_fits(resident: Resident, field: str, tokens: int, more: int) -> None:
     allowed = f"at most {context - more} tokens"
     if more:
         allowed += f", as max_tokens is {more} and the context {context}"
+    if resident.capacity < resident.context:
+        allowed += f"; memory here is short of the model's {resident.context}"
     raise InvalidJob.of(field, f"{tokens} tokens", allowed)

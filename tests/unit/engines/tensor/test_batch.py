@@ -8,13 +8,15 @@ from engines.tensor.batch import Batch
 from engines.tensor.library import Resident
 from engines.tensor.outbox import Outbox
 from engines.tensor.rates import RateBook
-from engines.tensor.runner import WholeRunner
-from engines.tensor.text_run import Answer, Scoring
+from engines.tensor.text_run import Answer, Entry, Scoring
+from noidle.errors import InvalidJob
 from noidle.jobs import Generate, ModelShape, Score
-from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
 from tensor_llm.generate import generate
 from tensor_llm.model import new_decoder
+from tensor_llm.serving.core import Core
+from tensor_llm.serving.paged import PagedCache
+from tensor_llm.serving.torch_executor import TorchExecutor
 from tensor_llm.tokenizer import Tokenizer
 
 POISON = 7
@@ -25,70 +27,91 @@ CONFIG = ModelConfig.of_shape(
 MODEL = new_decoder(CONFIG, 1)
 
 
-class Poisoned(WholeRunner):
-    """Fails in any step that holds a row whose prompt had a poisonous token."""
+class Poisoned(TorchExecutor):
+    """Fails in any step that holds a sequence whose prompt had a poisonous token."""
 
-    def __init__(self, rows):
-        super().__init__(MODEL, KVCache(CONFIG, rows=rows))
+    def __init__(self, blocks):
+        super().__init__(MODEL, PagedCache(CONFIG, blocks=blocks))
         self.poisoned = set()
+        # decoding sequences in each step, failed ones too
         self.batches = []
-        self.read_sizes = []
 
-    def read(self, tokens, row, *, every):
-        if POISON in tokens:
-            self.poisoned.add(row)
-        self.read_sizes.append(len(tokens))
-        return super().read(tokens, row, every=every)
-
-    def decode(self, tokens, rows):
-        self.batches.append(len(rows))
-        landed = super().decode(tokens, rows)
-        if self.poisoned & set(rows):
-            # the cache grew before it failed, as it would in the middle of a step
+    def run(self, batch):
+        for token, position, row in zip(
+            batch.token_M.tolist(),
+            batch.position_M.tolist(),
+            batch.sequence_M.tolist(),
+            strict=True,
+        ):
+            if position == 0:
+                self.poisoned.discard(row)
+            if token == POISON:
+                self.poisoned.add(row)
+        if batch.decodes:
+            self.batches.append(batch.decodes)
+        # blocks are written before it fails, as they would be in the midst of a step
+        flight = super().run(batch)
+        if self.poisoned & set(batch.sequence_M.tolist()):
             raise RuntimeError("poison")
-        return landed
-
-    def release(self, row):
-        self.poisoned.discard(row)
-        super().release(row)
+        return flight
 
 
 class World:
-    def __init__(self, rows=4):
+    def __init__(self, rows=4, blocks=16, eos_tokens=frozenset()):
         self.events = []
         self.outbox = Outbox(self.events.append)
-        self.runner = Poisoned(rows)
+        self.executor = Poisoned(blocks)
+        self.core = Core(self.executor, rows=rows, chunk_tokens=8)
         self.resident = Resident(
-            name="m", revision="r", tokenizer=TOKENIZER, runner=self.runner, bytes=1
+            name="m",
+            revision="r",
+            tokenizer=TOKENIZER,
+            chat=None,
+            core=self.core,
+            context=64,
+            capacity=min(64, self.core.kv_tokens_total),
+            eos_tokens=eos_tokens,
+            weight_bytes=1,
+            cache_bytes=0,
         )
-        self.batch = Batch(
-            self.resident,
-            self.outbox,
-            RateBook(lambda: 0.0),
-            wait_device=lambda: None,
-            clock=lambda: 0.0,
-        )
+        self.batch = Batch(self.resident, self.outbox, RateBook(lambda: 0.0))
 
-    def answer(self, run, tokens, max_tokens=8, **more):
+    def answer(self, run, tokens, max_tokens=8, emitted=(), text="", **more):
         job = Generate(model="m", prompt="x", max_tokens=max_tokens, **more)
-        start = Start.of(run, job, 1)
-        answer = Answer(start, job, self.resident, tokens, lambda: 0.0, None)
+        start = Start.of(run, job, 1, tokens=emitted, text=text)
+        answer = Answer(start, job, self.resident, entry(tokens), lambda: 0.0)
         self.batch.join(answer)
         return answer
 
-    def go(self, passes=100, budget=64):
+    def score(self, run, tokens, **more):
+        job = Score(model="m", text="x", **more)
+        scoring = Scoring(Start.of(run, job, 1), job, self.resident, entry(tokens), lambda: 0.0)
+        self.batch.join(scoring)
+
+    def go(self, passes=200):
         for _ in range(passes):
             if self.batch.idle:
                 break
-            self.batch.read(budget)
-            self.batch.decode()
+            self.batch.step()
             self.outbox.flush((), 0, None)
             self.outbox.clear()
+        self.outbox.flush((), 0, None)
+        assert self.core.kv_tokens_free == self.core.kv_tokens_total
         return {one.run: one for one in self.events if isinstance(one, Done | Failed | Dropped)}
 
 
+def entry(tokens):
+    return Entry(tokens=tuple(tokens), load_ms=None, tokenize_ms=1.0)
+
+
 def alone(tokens, max_tokens=8):
-    return tuple(generate(MODEL, tokens, max_tokens=max_tokens, eos_token=TOKENIZER.eos_token))
+    return tuple(generate(MODEL, tokens, max_tokens=max_tokens, cached=False))
+
+
+def logprobs_of(tokens):
+    with torch.inference_mode():
+        share_TV = MODEL(torch.tensor([tokens[:-1]]))[0].log_softmax(-1)
+    return share_TV.gather(-1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist()
 
 
 def test_the_run_at_fault_ends_and_those_beside_it_are_as_alone():
@@ -101,7 +124,6 @@ def test_the_run_at_fault_ends_and_those_beside_it_are_as_alone():
     assert "poison" in ends["bad"].error.message
     assert ends["a"].result.tokens == alone([1, 2, 3])
     assert ends["c"].result.tokens == alone([5, 6])
-    assert world.runner.claim() == 0
 
 
 def test_after_the_fault_the_others_decode_together_again():
@@ -110,34 +132,16 @@ def test_after_the_fault_the_others_decode_together_again():
     world.answer("bad", [4, POISON])
     world.answer("c", [5, 6])
     world.go()
-    assert world.runner.batches[:5] == [3, 1, 1, 1, 2]
+    assert world.executor.batches[-1] == 2
 
 
 def test_a_fault_of_the_device_ends_the_process_not_a_run():
     fatal = getattr(torch, "AcceleratorError", MemoryError)
-
-    class Broken(RuntimeError):
-        pass
-
-    if not issubclass(fatal, RuntimeError):
-        pytest.skip("this torch does not tell faults of a device apart")
     world = World()
     world.answer("a", [1, 2, 3])
-    world.batch.read(64)
-    world.runner.decode = lambda *_: (_ for _ in ()).throw(fatal("unspecified launch failure"))
+    world.executor.run = lambda *_: (_ for _ in ()).throw(fatal("unspecified launch failure"))
     with pytest.raises(fatal):
-        world.batch.decode()
-
-
-def test_long_prompts_take_turns_within_the_budget():
-    world = World()
-    world.answer("long", [1] * 40, max_tokens=2)
-    world.answer("short", [2] * 5, max_tokens=2)
-    world.batch.read(16)
-    assert world.runner.read_sizes == [16]
-    world.batch.read(16)
-    # the short one's turn came before the rest of the long one
-    assert world.runner.read_sizes == [16, 5, 11]
+        world.go()
 
 
 def test_runs_beyond_the_rows_wait_and_get_their_turn():
@@ -146,29 +150,116 @@ def test_runs_beyond_the_rows_wait_and_get_their_turn():
         world.answer(str(place), [place + 1], max_tokens=3)
     ends = world.go()
     assert len(ends) == 5
-    assert max(world.runner.batches) == 2
+    assert max(world.executor.batches) == 2
 
 
-def test_a_dropped_run_that_waits_leaves_without_a_row():
+def test_a_more_urgent_run_takes_the_row_of_one_less_urgent():
     world = World(rows=1)
-    world.answer("first", [1])
-    waiting = world.answer("waiting", [2])
-    world.batch.read(64)
-    world.batch.drop(waiting)
+    for run, job_class in (("a", "standard"), ("b", "background"), ("c", "interactive")):
+        world.answer(run, [1, 2], max_tokens=3, job_class=job_class)
+        world.batch.step()
     ends = world.go()
-    assert isinstance(ends["waiting"], Dropped)
-    assert isinstance(ends["first"], Done)
+    assert list(ends) == ["c", "a", "b"]
+    assert {end.result.tokens for end in ends.values()} == {alone([1, 2], 3)}
+
+
+def test_runs_that_outgrow_the_cache_make_room_by_class_and_end_as_alone():
+    # two blocks of 16: one run's 30 tokens at a time
+    world = World(blocks=2)
+    prompts = {"late": [1, 2, 3], "soon": [4, 5, 6], "now": [8, 9, 10]}
+    for run, job_class in (("late", "batch"), ("soon", "standard"), ("now", "interactive")):
+        world.answer(run, prompts[run], max_tokens=27, job_class=job_class)
+    ends = world.go(1000)
+    assert list(ends) == ["now", "soon", "late"]
+    for run, prompt in prompts.items():
+        assert ends[run].result.tokens == alone(prompt, 27)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_a_dropped_run_leaves_at_once_wherever_it_is(steps):
+    world = World(rows=1)
+    runs = [world.answer("first", [1] * 20), world.answer("second", [2])]
+    for dropped in runs:
+        for _ in range(steps):
+            world.batch.step()
+        world.batch.drop(dropped)
+    ends = world.go()
+    assert [type(end) for end in ends.values()] == [Dropped, Dropped]
 
 
 def test_a_score_and_an_answer_share_the_cache():
     world = World()
-    job = Score(model="m", text="x")
-    scoring = Scoring(Start.of("s", job, 1), job, world.resident, [1, 2, 3, 4], lambda: 0.0, None)
-    world.batch.join(scoring)
+    text = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
+    world.score("s", text)
     world.answer("a", [1, 2, 3])
-    ends = world.go(budget=2)
-    with torch.inference_mode():
-        logits_TV = MODEL(torch.tensor([[1, 2, 3]]))[0]
-    wanted = logits_TV.log_softmax(-1)[torch.arange(3), [2, 3, 4]]
-    assert ends["s"].result.logprobs == pytest.approx(wanted.tolist(), abs=1e-4)
+    ends = world.go()
+    assert ends["s"].result.logprobs == pytest.approx(logprobs_of(text), abs=1e-4)
+    assert ends["s"].result.prompt_tokens == len(text)
     assert ends["a"].result.tokens == alone([1, 2, 3])
+
+
+def test_the_end_token_of_the_model_ends_an_answer_and_does_not_show():
+    whole = alone([1, 2, 3])
+    world = World(eos_tokens=frozenset({whole[5]}))
+    world.answer("a", [1, 2, 3])
+    result = world.go()["a"].result
+    assert result.finish_reason == "eos"
+    assert result.tokens == whole[: whole.index(whole[5])]
+
+
+def test_a_stop_string_ends_the_run_in_the_midst_of_its_sequence():
+    whole = TOKENIZER.decode(alone([1, 2, 3], 40), at_start=False)
+    world = World()
+    world.answer("a", [1, 2, 3], 40, stop=("\0never", whole[6:9], whole[20:23]))
+    result = world.go()["a"].result
+    assert result.finish_reason == "stop"
+    assert result.text == whole[: whole.index(whole[6:9])]
+
+
+def test_log_probabilities_are_those_of_the_answer():
+    world = World()
+    world.answer("a", [1, 2, 3], logprobs=True)
+    world.answer("b", [1, 2, 3])
+    ends = world.go()
+    wanted = logprobs_of([1, 2, 3, *alone([1, 2, 3])])[2:]
+    assert ends["a"].result.logprobs == pytest.approx(wanted, abs=1e-4)
+    assert ends["b"].result.logprobs is None
+
+
+@pytest.mark.parametrize("emitted", [1, 5, 7, 8])
+def test_a_resumed_run_has_the_log_probabilities_of_every_attempt(emitted):
+    whole = alone([1, 2, 3])
+    stream = TOKENIZER.decode(whole[:emitted], at_start=False).rstrip("�")
+    world = World()
+    world.answer("a", [1, 2, 3], emitted=whole[:emitted], text=stream, logprobs=True)
+    result = world.go()["a"].result
+    assert result.tokens == whole[emitted:]
+    wanted = logprobs_of([1, 2, 3, *whole])[2:]
+    assert result.logprobs == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_prompt_that_was_read_before_is_not_read_again():
+    world = World()
+    world.answer("a", [1] * 40)
+    world.go()
+    world.answer("b", [1] * 40)
+    ends = world.go()
+    assert ends["a"].result.prefix_tokens == 0
+    assert ends["b"].result.prefix_tokens >= 32
+    assert ends["b"].result.tokens == ends["a"].result.tokens
+
+
+def test_a_result_tells_how_long_each_part_took():
+    world = World()
+    world.answer("a", [1, 2, 3])
+    result = world.go()["a"].result
+    assert result.tokenize_ms == 1.0
+    assert result.prefill_ms is not None
+    assert (result.decode_ms, result.stream_ms, result.tpot_ms) == (0.0, 0.0, 0.0)
+
+
+def test_a_run_longer_than_the_cache_here_is_refused_with_both_lengths():
+    world = World(blocks=2)
+    with pytest.raises(InvalidJob, match="the context 32; memory here is short") as refused:
+        world.answer("a", [1] * 30, max_tokens=10)
+    assert refused.value.field == "prompt"

@@ -3,23 +3,22 @@
 import threading
 
 import pytest
-import torch
 
 from engines.protocol import Done, Dropped, Failed, Log, Start, Step
 from engines.tensor.desk import Desk
-from engines.tensor.device import Device
 from engines.tensor.library import Resident
 from engines.tensor.outbox import Outbox
+from engines.tensor.pace import Pace
 from engines.tensor.rates import RateBook
-from engines.tensor.runner import WholeRunner
 from noidle.errors import InvalidJob
-from noidle.jobs import Generate, ModelShape
-from tensor_llm.cache import KVCache
+from noidle.jobs import Generate, Message, ModelShape
 from tensor_llm.config import ModelConfig
 from tensor_llm.model import new_decoder
+from tensor_llm.serving.core import Core
+from tensor_llm.serving.paged import PagedCache
+from tensor_llm.serving.torch_executor import TorchExecutor
 from tensor_llm.tokenizer import Tokenizer
 
-CPU = torch.device("cpu")
 CONFIG = ModelConfig.of_shape(
     ModelShape(layers=1, hidden=16, heads=2, kv_heads=1, vocabulary=257, context=64)
 )
@@ -43,23 +42,35 @@ class SlowLibrary:
         return "r"
 
     def take(self, name, revision):
+        if self.resident is not None:
+            self.resident.users += 1
         return self.resident
 
     def load(self, name, revision, progress):
         assert self.may_end.wait(10)
         if self.fault:
             raise self.fault
-        runner = WholeRunner(new_decoder(CONFIG, 1), KVCache(CONFIG, rows=2))
+        executor = TorchExecutor(new_decoder(CONFIG, 1), PagedCache(CONFIG, blocks=8))
         self.resident = Resident(
             name=name,
             revision=revision,
             tokenizer=Tokenizer.train(["x"], 257),
-            runner=runner,
-            bytes=1,
+            chat=None,
+            core=Core(executor, rows=2),
+            context=64,
+            capacity=64,
+            eos_tokens=frozenset(),
+            weight_bytes=1,
+            cache_bytes=0,
+            users=1,
         )
         return self.resident
 
+    def hold(self, resident):
+        resident.users += 1
+
     def give(self, resident):
+        resident.users -= 1
         self.given.append(resident)
 
 
@@ -68,12 +79,9 @@ class World:
         self.events = []
         self.library = SlowLibrary()
         self.outbox = Outbox(self.events.append)
+        rates = RateBook(lambda: 0.0)
         self.desk = Desk(
-            self.library,
-            Device(first=CPU, second=None, dtype=torch.float32, label=""),
-            outbox=self.outbox,
-            rates=RateBook(lambda: 0.0),
-            clock=lambda: 0.0,
+            self.library, outbox=self.outbox, rates=rates, pace=Pace(rates), clock=lambda: 0.0
         )
 
     def begin(self, run, **more):
@@ -105,8 +113,9 @@ def test_a_run_moves_while_its_model_loads_and_then_answers(world):
     assert [step.run for step in moved.runs] == ["r"]
     world.library.may_end.set()
     assert world.until(Done).run == "r"
-    assert world.library.given == [world.library.resident]
     assert not world.desk.busy
+    world.turn()
+    assert world.library.resident.users == 0
 
 
 def test_a_run_dropped_while_its_model_loads_ends_at_once_and_gives_the_model_back(world):
@@ -134,7 +143,17 @@ def test_a_run_that_does_not_fit_gives_its_model_back(world):
     world.until(Done)
     with pytest.raises(InvalidJob):
         world.begin("long", max_tokens=64)
-    assert len(world.library.given) == 2
+    world.turn()
+    assert world.library.resident.users == 0
+
+
+def test_a_conversation_needs_a_chat_template_and_the_refusal_says_what_to_do(world):
+    world.library.may_end.set()
+    world.begin("r", prompt=None, messages=(Message(role="user", content="x"),))
+    error = world.until(Failed).error
+    assert (error.code, error.field, error.value) == ("invalid", "messages", "'1 messages'")
+    assert "chat_template.jinja" in error.allowed
+    assert world.library.resident.users == 0
 
 
 def test_a_preload_that_fails_is_told_in_words(world):

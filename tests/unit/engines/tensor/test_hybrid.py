@@ -1,18 +1,23 @@
 """A model over two devices, here both the CPU."""
 
+import itertools
+
 import pytest
 import torch
 
 from engines.tensor.device import Device
-from engines.tensor.hybrid import HybridRunner, choose_split
+from engines.tensor.hybrid import HybridExecutor, choose_split
 from noidle.jobs import ModelShape
 from tensor_llm.config import ModelConfig
 from tensor_llm.generate import generate
 from tensor_llm.model import new_decoder
+from tensor_llm.serving.core import Core
+from tensor_llm.serving.request import Request
 from tensor_llm.split import LayerSplit
 
 CPU = torch.device("cpu")
 BOTH = Device(first=CPU, second=CPU, dtype=torch.float32, label="")
+PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], [16, 17], [18]]
 
 
 def config(layers=3, tied=True):
@@ -22,74 +27,75 @@ def config(layers=3, tied=True):
     return ModelConfig.of_shape(shape)
 
 
+class Watched(HybridExecutor):
+    """Knows which sequences decoded in each step."""
+
+    def __init__(self, model, split):
+        super().__init__(model, split, blocks=16, block_tokens=16, dtype=torch.float32)
+        self.model = model
+        self.decoded = []
+
+    def run(self, batch):
+        if batch.decodes:
+            self.decoded.append(set(batch.sequence_M[: batch.decodes].tolist()))
+        return super().run(batch)
+
+
 @pytest.fixture(params=[(3, 1, True), (3, 2, False), (1, 1, True), (2, 2, True)], ids=str)
-def runner(request):
+def executor(request):
     layers, cut, tied = request.param
     model = new_decoder(config(layers, tied), 1)
-    split = LayerSplit(first=CPU, second=CPU, layer=cut)
-    one = HybridRunner(model, split, rows=4, capacity=64, dtype=torch.float32)
-    one.model = model
+    one = Watched(model, LayerSplit(first=CPU, second=CPU, layer=cut))
     yield one
     one.close()
 
 
-def follow(runner, row, logits_V, count):
-    tokens = [int(logits_V.argmax())]
-    while len(tokens) < count:
-        tokens.append(int(runner.decode([tokens[-1]], [row]).land()[0].argmax()))
-    return tokens
+def answers(core, requests):
+    sequences = [core.add(request) for request in requests]
+    while core.busy:
+        for output in core.step():
+            assert output.error is None
+    return [one.tokens[len(one.request.tokens) :] for one in sequences]
 
 
-def test_a_split_model_says_what_the_whole_one_says(runner):
-    row = runner.claim()
-    logits_V = runner.read([1, 2, 3, 4, 5], row, every=False)[-1]
-    assert follow(runner, row, logits_V, 12) == generate(
-        runner.model, [1, 2, 3, 4, 5], max_tokens=12
-    )
+def test_a_split_model_says_what_the_whole_one_says(executor):
+    core = Core(executor, rows=4, chunk_tokens=5)
+    requests = [Request(tokens=tuple(prompt), max_tokens=12) for prompt in PROMPTS]
+    wanted = [generate(executor.model, p, max_tokens=12, cached=False) for p in PROMPTS]
+    assert answers(core, requests) == wanted
 
 
-def test_logits_after_every_token_are_those_of_the_whole_model(runner):
-    logits_TV = runner.read([1, 2, 3, 4, 5], runner.claim(), every=True)
+def test_the_stages_work_on_two_steps_of_disjoint_sequences(executor):
+    core = Core(executor, rows=4, chunk_tokens=5)
+    answers(core, [Request(tokens=tuple(prompt), max_tokens=12) for prompt in PROMPTS])
+    both = [one & other for one, other in itertools.pairwise(executor.decoded)]
+    # while several decode, one half follows the other
+    assert both.count(set()) > len(both) / 2
+
+
+def test_scores_are_those_of_the_whole_model(executor):
+    core = Core(executor, rows=2, chunk_tokens=4)
+    core.add(Request(tokens=tuple(PROMPTS[1]), max_tokens=0, score=True))
+    logprobs = []
+    while core.busy:
+        logprobs += [one for output in core.step() for one in output.logprobs]
     with torch.inference_mode():
-        wanted = runner.model(torch.tensor([[1, 2, 3, 4, 5]]))[0]
-    assert torch.allclose(logits_TV, wanted, atol=1e-5)
+        share_TV = executor.model(torch.tensor([PROMPTS[1][:-1]]))[0].log_softmax(-1)
+    wanted = share_TV.gather(-1, torch.tensor(PROMPTS[1][1:])[:, None])[:, 0]
+    assert logprobs == pytest.approx(wanted.tolist(), abs=1e-5)
 
 
-def test_two_steps_are_under_way_at_once_and_land_in_any_order(runner):
-    rows = [runner.claim() for _ in range(2)]
-    prompts = [[1, 2, 3], [4, 5]]
-    tokens = [
-        [int(runner.read(prompt, row, every=False)[-1].argmax())]
-        for prompt, row in zip(prompts, rows, strict=True)
-    ]
-    for _ in range(7):
-        flights = [
-            runner.decode([known[-1]], [row]) for known, row in zip(tokens, rows, strict=True)
-        ]
-        for known, flight in reversed(list(zip(tokens, flights, strict=True))):
-            known.append(int(flight.land()[0].argmax()))
-    for prompt, known in zip(prompts, tokens, strict=True):
-        assert known == generate(runner.model, prompt, max_tokens=8)
-
-
-def test_a_step_that_fails_can_be_taken_back_on_both_sides(runner):
-    row = runner.claim()
-    logits_V = runner.read([1, 2, 3], row, every=False)[-1]
-    token = int(logits_V.argmax())
-    with pytest.raises(IndexError):
-        runner.decode([100_000], [row]).land()
-    runner.truncate(row, 3)
-    assert runner.length(row) == 3
-    assert [token, *follow(runner, row, runner.decode([token], [row]).land()[0], 3)] == generate(
-        runner.model, [1, 2, 3], max_tokens=4
-    )
-
-
-def test_rows_come_and_go_on_both_sides(runner):
-    rows = [runner.claim() for _ in range(4)]
-    assert runner.claim() is None
-    runner.release(rows[2])
-    assert runner.claim() == rows[2]
+def test_a_step_that_fails_harms_only_the_sequence_at_fault(executor):
+    core = Core(executor, rows=4, chunk_tokens=5)
+    good = core.add(Request(tokens=tuple(PROMPTS[0]), max_tokens=12))
+    # beyond the vocabulary
+    bad = core.add(Request(tokens=(1, 100_000), max_tokens=3))
+    errors = {}
+    while core.busy:
+        errors |= {one.sequence: one.error for one in core.step() if one.error}
+    assert list(errors) == [bad]
+    assert good.tokens[3:] == generate(executor.model, PROMPTS[0], max_tokens=12, cached=False)
+    assert core.kv_tokens_free == core.kv_tokens_total
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,11 @@ def test_rows_come_and_go_on_both_sides(runner):
 )
 def test_each_side_gets_layers_and_no_more_than_it_can_hold(layers, most_on_second, cuts):
     split = choose_split(
-        config(layers), BOTH, rows=4, most_on_second=most_on_second, on_part=lambda: None
+        config(layers),
+        BOTH,
+        dtype=torch.float32,
+        rows=4,
+        most_on_second=most_on_second,
+        on_part=lambda: None,
     )
     assert split.layer in cuts

@@ -42,7 +42,8 @@ class Shelf:
         return ModelInfo(name=name, revision=revision)
 
 
-class Runner:
+class Core:
+    kv_tokens_total, kv_tokens_free = 100, 60
     closed = False
 
     def close(self):
@@ -65,7 +66,16 @@ class Opener:
     def open(self, info, room_bytes, progress):
         self.opened.append((info.name, info.revision))
         return Resident(
-            name=info.name, revision=info.revision, tokenizer=None, runner=Runner(), bytes=SIZE
+            name=info.name,
+            revision=info.revision,
+            tokenizer=None,
+            chat=None,
+            core=Core(),
+            context=10,
+            capacity=10,
+            eos_tokens=frozenset(),
+            weight_bytes=SIZE,
+            cache_bytes=0,
         )
 
 
@@ -102,7 +112,7 @@ def test_the_idle_model_unused_longest_leaves_when_memory_is_short(shelf):
     models.give(a)
     load(models, "c")
     assert models.loaded == ("a", "c")
-    assert b.runner.closed
+    assert b.core.closed
 
 
 def test_a_model_in_use_never_leaves(shelf):
@@ -164,10 +174,31 @@ def test_a_replaced_revision_leaves_with_its_last_run(shelf):
     assert models.take("a", "r1") is old
     models.give(old)
     models.give(old)
-    assert old.runner.closed
+    assert old.core.closed
     assert models.take("a", "r1") is None
     models.give(new)
-    assert not new.runner.closed
+    assert not new.core.closed
+
+
+def test_a_model_that_was_removed_leaves_with_its_last_run(shelf):
+    models, _ = library(shelf, 9)
+    a, b = load(models, "a"), load(models, "b")
+    models.hold(a)
+    del shelf.newest["a"]
+    models.give(a)
+    assert models.loaded == ("a", "b")
+    models.give(a)
+    assert a.core.closed
+    models.give(b)
+    assert models.loaded == ("b",)
+
+
+def test_tokens_of_cache_are_those_of_all_models_in_memory(shelf):
+    models, _ = library(shelf, 9)
+    assert models.kv_tokens is None
+    load(models, "a")
+    load(models, "b")
+    assert models.kv_tokens == (200, 120)
 
 
 def test_a_run_keeps_the_revision_of_its_former_attempt_while_it_is_there(shelf):

@@ -1,16 +1,21 @@
-"""How large a model's cache gets."""
+"""How large a model's cache gets, and what is told of a load."""
+
+import dataclasses
 
 import pytest
 import torch
 
 from engines.tensor.device import Device
-from engines.tensor.opening import SMALLEST_CAPACITY, MemoryOpener
+from engines.tensor.opening import CACHE_SHARE, SMALLEST_CAPACITY, MemoryOpener
 from engines.tensor.porter import Progress
 from engines.tensor.rates import RateBook
 from noidle.jobs import ModelShape
 from tensor_llm.checkpoint import save_model
 from tensor_llm.config import ModelConfig
+from tensor_llm.kernels.linear import PackedLinear
 from tensor_llm.model import new_decoder
+from tensor_llm.quantization import WeightFormat
+from tensor_llm.serving.request import Request
 from tensor_llm.store import ModelStore
 from tensor_llm.tokenizer import Tokenizer
 
@@ -18,68 +23,150 @@ CPU = torch.device("cpu")
 CONTEXT = 1024
 SLOTS = 4
 CONFIG = ModelConfig.of_shape(
-    ModelShape(layers=2, hidden=16, heads=2, kv_heads=1, vocabulary=257, context=CONTEXT)
+    ModelShape(layers=2, hidden=32, heads=2, kv_heads=1, vocabulary=272, context=CONTEXT)
 )
 WEIGHTS = CONFIG.parameters * 4
-ROW = CONFIG.kv_bytes_per_token(4) * CONTEXT
+TOKEN = CONFIG.kv_bytes_per_token(4)
+RUN = TOKEN * CONTEXT
+
+
+def put(store, name, model):
+    save_model(
+        store,
+        name,
+        "step-000000-x",
+        model=model,
+        tokenizer=Tokenizer.train(["a text"], 257),
+        step=0,
+        bytes_per_token=1.0,
+    )
+    store.set_current(name, "step-000000-x")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     store = ModelStore(tmp_path_factory.mktemp("store"))
-    save_model(
-        store,
-        "m",
-        "step-000000-x",
-        model=new_decoder(CONFIG, 1),
-        tokenizer=Tokenizer.train(["a text"], 257),
-        step=0,
-        bytes_per_token=1.0,
-    )
-    store.set_current("m", "step-000000-x")
+    put(store, "m", new_decoder(CONFIG, 1))
+    put(store, "narrow", new_decoder(CONFIG, 1).bfloat16())
     return store
 
 
-def opener(store, limit_bytes=None):
-    device = Device(first=CPU, second=None, dtype=torch.float32, label="")
-    clock = iter(range(100)).__next__
-    return MemoryOpener(
-        store,
-        device,
-        slots=SLOTS,
-        limit_bytes=limit_bytes,
-        rates=RateBook(clock),
-        clock=clock,
-    )
+class World:
+    def __init__(self, store, *, limit_bytes=None, second=None, **device):
+        self.store, self.said, self.marks = store, [], []
+        settings = {"dtype": torch.float32, **device}
+        self.opener = MemoryOpener(
+            store,
+            Device(first=CPU, second=second, label="", **settings),
+            slots=SLOTS,
+            limit_bytes=limit_bytes,
+            rates=RateBook(lambda: 0.0),
+            part_tokens=lambda: 64,
+            say=self.said.append,
+            clock=iter(range(1000)).__next__,
+        )
+
+    def open(self, name="m", room=1 << 30):
+        progress = Progress(lambda: self.marks.append(1) or 0.0, 60)
+        return self.opener.open(self.store.info(name), room, progress)
+
+
+def spare(runs):
+    """Memory of which the cache gets that of so many runs."""
+    return WEIGHTS + int(runs * RUN / CACHE_SHARE)
 
 
 @pytest.mark.parametrize(
-    ("sentence", "room", "rows", "capacity"),
+    ("sentence", "room", "tokens", "capacity"),
     [
-        ("plenty gives a row a slot", 1 << 30, SLOTS, CONTEXT),
-        ("an unknown room is taken for plenty", None, SLOTS, CONTEXT),
-        ("less gives fewer rows", WEIGHTS + 2 * ROW, 2, CONTEXT),
-        ("less than a row cuts the context", WEIGHTS + ROW // 2, 1, CONTEXT // 2),
-        ("but only so far", WEIGHTS + 1, 1, SMALLEST_CAPACITY),
+        ("plenty gives a whole context a slot", 1 << 30, SLOTS * CONTEXT, CONTEXT),
+        ("an unknown room is taken for plenty", None, SLOTS * CONTEXT, CONTEXT),
+        ("less is shared with models to come", spare(2), 2 * CONTEXT, CONTEXT),
+        ("but one whole run goes before others", WEIGHTS + RUN, CONTEXT, CONTEXT),
+        ("less than that cuts the context", WEIGHTS + RUN // 2, CONTEXT // 2, CONTEXT // 2),
+        ("but only so far", WEIGHTS + 1, SMALLEST_CAPACITY, SMALLEST_CAPACITY),
     ],
 )
-def test_the_cache_is_as_large_as_memory_allows(store, sentence, room, rows, capacity):
-    marks = []
-    progress = Progress(lambda: marks.append(1) or 0.0, 60)
-    resident = opener(store).open(store.info("m"), room, progress)
-    assert (resident.runner.rows, resident.runner.capacity) == (rows, capacity)
-    assert resident.bytes == WEIGHTS + rows * CONFIG.kv_bytes_per_token(4) * capacity
-    assert len(marks) > 10, "a load shows signs of life"
+@pytest.mark.parametrize("second", [None, CPU], ids=["whole", "split"])
+def test_the_cache_is_as_large_as_memory_allows(store, second, sentence, room, tokens, capacity):
+    world = World(store, second=second)
+    resident = world.open(room=room)
+    assert (resident.core.kv_tokens_total, resident.capacity) == (tokens, capacity)
+    assert resident.context == CONTEXT
+    assert resident.bytes == WEIGHTS + tokens * TOKEN
+    assert len(world.marks) > 10, "a load shows signs of life"
+    resident.core.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "of_float32"),
+    [
+        ("m", {"dtype": None}, 1.0),
+        ("narrow", {"dtype": None}, 0.5),
+        ("narrow", {"dtype": torch.float32}, 1.0),
+        ("m", {"dtype": torch.bfloat16}, 0.5),
+        ("m", {"dtype": None, "format": WeightFormat.INT8}, 0.27),
+        ("m", {"dtype": None, "format": WeightFormat.INT4}, 0.16),
+    ],
+)
+def test_weights_are_counted_as_they_will_lie(store, name, device, of_float32):
+    world = World(store, **device)
+    resident = world.open(name)
+    model_bytes = resident.weight_bytes
+    assert model_bytes / WEIGHTS == pytest.approx(of_float32, rel=0.15)
+    needed = world.opener.needed_bytes(store.info(name))
+    assert model_bytes < needed <= model_bytes + SMALLEST_CAPACITY * TOKEN
+
+
+def test_a_format_packs_the_weights_as_they_load(store):
+    resident = World(store, dtype=None, format=WeightFormat.INT8).open()
+    modules = resident.core.executor.model.modules()
+    packed = [one.packed for one in modules if isinstance(one, PackedLinear)]
+    assert {one.format for one in packed} == {WeightFormat.INT8}
 
 
 def test_a_limit_counts_what_models_have_taken(store):
-    assert opener(store, limit_bytes=1000).room_bytes(300) == 700
+    assert World(store, limit_bytes=1000).opener.room_bytes(300) == 700
 
 
 def test_without_a_limit_the_room_is_what_the_machine_has_free(store):
-    assert 0 < opener(store).room_bytes(0) < 1 << 50
+    assert 0 < World(store).opener.room_bytes(0) < 1 << 50
 
 
-def test_the_least_a_model_takes_is_its_weights_and_a_short_row(store):
-    least = opener(store).needed_bytes(store.info("m"))
-    assert least == WEIGHTS + CONFIG.kv_bytes_per_token(4) * SMALLEST_CAPACITY
+def test_a_cache_that_is_not_used_yet_is_not_given_away_again(store):
+    """Memory that was promised and not written to still looked free, so that the next model
+    was promised it as well."""
+    opener = World(store).opener
+    whole = opener.room_bytes(0)
+    assert opener.room_bytes(whole // 2) <= whole - whole // 2
+
+
+def test_the_least_a_model_takes_is_its_weights_and_a_short_run(store):
+    least = World(store).opener.needed_bytes(store.info("m"))
+    assert least == WEIGHTS + TOKEN * SMALLEST_CAPACITY
+
+
+def test_a_load_is_told_with_its_temperature_and_the_working_set(store):
+    world = World(store)
+    resident = world.open()
+    (said,) = world.said
+    assert said.startswith("m step-000000-x is in memory after ")
+    assert any(f"({one})" in said for one in ("cold", "warm", "unmeasured"))
+    assert "working set" in said
+    assert f"{resident.core.kv_tokens_total} tokens" in said
+
+
+def test_an_answer_ends_with_the_tokens_of_the_config_or_of_the_tokenizer(store, tmp_path):
+    named = ModelStore(tmp_path)
+    put(named, "named", new_decoder(dataclasses.replace(CONFIG, eos_tokens=(5, 6)), 1))
+    assert World(named).open("named").eos_tokens == {5, 6}
+    resident = World(store).open()
+    assert resident.eos_tokens == {resident.tokenizer.eos_token}
+
+
+def test_an_opened_model_answers(store):
+    core = World(store).open().core
+    sequence = core.add(Request(tokens=(1, 2, 3), max_tokens=4))
+    while core.busy:
+        core.step()
+    assert len(sequence.tokens) == 7

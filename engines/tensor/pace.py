@@ -1,0 +1,28 @@
+"""How much of a prompt is read in one step, so that nobody who decodes beside it waits long.
+
+Owns that choice, from the measured speed of reading; knows nothing of prompts."""
+
+from engines.tensor.rates import RateBook
+
+PART_S, ALONE_PART_S = 0.1, 0.25
+"""How long a part of a prompt takes while others decode, and while none does."""
+SMALLEST_PART, FIRST_PART, LARGEST_PART = 16, 64, 2048
+"""Tokens: the least, before speed is known, and the most."""
+
+
+class Pace:
+    """Told before each pass who is at work; asked in the midst of it."""
+
+    def __init__(self, rates: RateBook) -> None:
+        self._rates = rates
+        # somebody waits for the next token
+        self.decoding = False
+        # models that take a step in this pass
+        self.models = 1
+
+    def part_tokens(self) -> int:
+        per_s = self._rates.prefill.per_s
+        if per_s is None:
+            return FIRST_PART
+        tokens = int(per_s * (PART_S if self.decoding else ALONE_PART_S)) // self.models
+        return max(SMALLEST_PART, min(LARGEST_PART, tokens))

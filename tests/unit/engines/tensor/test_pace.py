@@ -1,0 +1,33 @@
+"""How much of a prompt is read at once."""
+
+import pytest
+
+from engines.tensor.pace import FIRST_PART, LARGEST_PART, SMALLEST_PART, Pace
+from engines.tensor.rates import RateBook
+
+
+def pace(tokens_per_s=None):
+    rates = RateBook(lambda: 0.0)
+    if tokens_per_s:
+        rates.prefill.add(tokens_per_s, 1.0)
+    return Pace(rates)
+
+
+def test_before_the_speed_is_known_a_part_is_small():
+    assert pace().part_tokens() == FIRST_PART
+
+
+@pytest.mark.parametrize(
+    ("decoding", "models", "part_s"), [(False, 1, 0.25), (True, 1, 0.1), (True, 2, 0.05)]
+)
+def test_a_part_takes_a_tenth_of_a_second_beside_others_and_a_quarter_alone(
+    decoding, models, part_s
+):
+    one = pace(1000)
+    one.decoding, one.models = decoding, models
+    assert one.part_tokens() == 1000 * part_s
+
+
+def test_no_part_is_tiny_or_huge():
+    assert pace(10).part_tokens() == SMALLEST_PART
+    assert pace(1e6).part_tokens() == LARGEST_PART
