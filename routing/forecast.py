@@ -11,8 +11,8 @@ import numpy as np
 from noidle.jobs import EngineName
 from routing.bay import Bay, Was
 from routing.board import HeldJob
+from routing.facts import Column
 from routing.placement import Cause, Forecast, Need
-from routing.roster import Column
 from routing.view import TIE, View
 
 SLICE_S = 5.0

@@ -4,8 +4,8 @@ loading costs whom; knows nothing of slots."""
 import numpy as np
 
 from noidle.snapshot import ModelInfo
+from routing.facts import LaneFacts
 from routing.outlook import Outlook
-from routing.roster import LaneFacts
 
 
 class Lane:

@@ -9,8 +9,9 @@ import math
 import numpy as np
 
 from routing.bay import Bay, Was
+from routing.facts import Column, Marks
 from routing.gate import STALE_MS, Room
-from routing.roster import SPARE_FROM_SLOTS, Column, Marks, Roster
+from routing.roster import SPARE_FROM_SLOTS, Roster
 
 
 class Outlook:

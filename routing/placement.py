@@ -9,7 +9,7 @@ import numpy as np
 
 from noidle.snapshot import PoolSnapshot
 from routing.board import HeldJob
-from routing.roster import Column
+from routing.facts import Column
 from routing.view import View
 
 

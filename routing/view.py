@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
+from routing.facts import Column, Marks, SceneFacts
 from routing.lane import Lane
 from routing.outlook import Outlook
-from routing.roster import Column, Marks, SceneFacts
 
 TIE = 1e-9
 """Of two pools that end a job at the same time, the one that starts it sooner is better."""
