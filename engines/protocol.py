@@ -68,6 +68,15 @@ class Drop(_Message):
     run: str
 
 
+class Pause(_Message):
+    """End `run` to make room: training after the step it is in, with `yield`; text like `drop`."""
+
+    op: Literal["pause"] = "pause"
+    run: str
+    # memory is what is needed: keep nothing of the run there
+    free: bool = False
+
+
 class Preload(_Message):
     """Have `model` in memory before a job asks for it."""
 
@@ -92,6 +101,8 @@ class Hello(_Message):
     models: tuple[str, ...] = ()
     slots_max: int | None = None
     kv_tokens_total: int | None = None
+    # it knows the op `pause`; others are told to `drop`
+    pauses: bool = False
     versions: dict[str, str] = {}
 
 
@@ -196,12 +207,12 @@ class Log(_Message):
     message: str
 
 
-Op = Annotated[Start | Drop | Preload | Stop, Field(discriminator="op")]
+Op = Annotated[Start | Drop | Pause | Preload | Stop, Field(discriminator="op")]
 Event = Annotated[
     Hello | Step | Done | Failed | Yield | Dropped | ModelSeen | RatesMeasured | Log,
     Field(discriminator="event"),
 ]
-AnyOp = Start | Drop | Preload | Stop
+AnyOp = Start | Drop | Pause | Preload | Stop
 AnyEvent = Hello | Step | Done | Failed | Yield | Dropped | ModelSeen | RatesMeasured | Log
 Message = TypeVar("Message")
 _OPS: TypeAdapter[AnyOp] = TypeAdapter(Op)

@@ -259,11 +259,23 @@ class BoardLoop:
         elif verdict is Verdict.CANCELLED and not run.cancelled:
             run.cancelled = True
             self._drop(run)
+        elif verdict in (Verdict.PAUSE, Verdict.FREE):
+            self._make_room(run, free=verdict is Verdict.FREE)
+
+    def _make_room(self, run: Run, *, free: bool) -> None:
+        """Told once, and once more where memory turns out to be needed too."""
+        if run.paused and (run.freed or not free):
+            return
+        run.paused, run.freed = True, free
+        self._send(run, self._view.pause(run.token, free=free))
 
     def _drop(self, run: Run) -> None:
+        self._send(run, Drop(run=run.token))
+
+    def _send(self, run: Run, op: AnyOp) -> None:
         # where the engine is gone, the run's end is on the way
         with suppress(EngineGone):
-            self._engine.send(Drop(run=run.token), run.generation)
+            self._engine.send(op, run.generation)
 
     def _end(self) -> None:
         for token, departure in list(self._departures.items()):

@@ -3,7 +3,7 @@
 Owns the latest hello, rates, room and models. Written by the board loop, read by the reporter;
 knows nothing of runs."""
 
-from engines.protocol import AnyEvent, Hello, ModelSeen, RatesMeasured, Step
+from engines.protocol import AnyEvent, Drop, Hello, ModelSeen, Pause, RatesMeasured, Step
 from noidle.snapshot import Rates
 
 
@@ -44,6 +44,12 @@ class EngineView:
             case _:
                 return False
         return True
+
+    def pause(self, run: str, *, free: bool) -> Drop | Pause:
+        """What makes the engine end a run that is to go on later."""
+        if self.hello is not None and self.hello.pauses:
+            return Pause(run=run, free=free)
+        return Drop(run=run)
 
     def down(self, why: str, failures: int) -> None:
         """Its life ended; nothing is in its memory any more."""

@@ -44,6 +44,9 @@ class Run:
     emitted: bool = False
     # somebody cancelled the job: whatever the engine says, it ends as cancelled
     cancelled: bool = False
+    # it is to make room, and the engine was told so; with its memory, too
+    paused: bool = False
+    freed: bool = False
     # the job goes back; absent: it may stay. Time of the pool's clock at which to stop waiting
     # for the engine's last word
     leave_at_s: float | None = None

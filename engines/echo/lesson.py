@@ -23,6 +23,8 @@ class Lesson:
         self._token8 = start.get("token8", "00000000")
         self._began = time.monotonic()
         self.fresh = checkpoint is None
+        # its slice is to end with the step it is in
+        self.pausing = False
         self._first = self._done = checkpoint["step"] if checkpoint else 0
         if checkpoint and not (self._folder / checkpoint["name"] / "echo.json").is_file():
             raise JobFault.of("checkpoint", checkpoint["name"], f"a revision in {self._folder}")
@@ -33,7 +35,7 @@ class Lesson:
 
     @property
     def over(self) -> bool:
-        return self.moved and time.monotonic() - self._began >= self._slice_s
+        return self.moved and (self.pausing or time.monotonic() - self._began >= self._slice_s)
 
     def step(self) -> tuple[Json, Json | None]:
         time.sleep(self._described.train_step_s)

@@ -63,6 +63,7 @@ class Loop:
             kinds=described.kinds,
             models=described.models,
             kv_tokens_total=described.kv_tokens,
+            pauses=True,
             versions={"python": sys.version.split()[0]},
         )
         for model in described.models:
@@ -83,6 +84,8 @@ class Loop:
                     self._start(op["run"], op)
                 case "drop":
                     self._drop(op["run"])
+                case "pause":
+                    self._pause(op["run"])
                 case "preload":
                     self._preload(op["model"])
                 case "stop":
@@ -110,6 +113,13 @@ class Loop:
             self._emit("yield", run=run, **dropped.end_slice())
         elif dropped:
             self._emit("dropped", run=run)
+
+    def _pause(self, run: str) -> None:
+        state = self._runs.get(run)
+        if isinstance(state, Lesson):
+            state.pausing = True
+        else:
+            self._drop(run)
 
     def _preload(self, model: str) -> None:
         try:

@@ -50,6 +50,11 @@ class Device:
         if self.main.type != "cpu":
             torch.accelerator.synchronize(self.main)
 
+    def give_back(self) -> None:
+        """What this process has freed, to the other processes on the device."""
+        if self.main.type != "cpu":
+            torch.accelerator.empty_cache()
+
 
 def open_device(environment: EngineEnvironment) -> Device:
     """

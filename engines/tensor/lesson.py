@@ -57,7 +57,9 @@ class Lesson:
         self._service_s = 0.0
         self._run: TrainRun | None = None
         self._first_step = 0
-        self._dropped = False
+        self._dropped = self._paused = False
+        # nothing of it is to stay in memory
+        self.freed = False
         self._said = RunStep(run=start.run)
         self._course: Course[AnyEvent] = self._slice()
 
@@ -84,6 +86,12 @@ class Lesson:
             self._dropped = True
             self._course.close()
             self._course = self._give_up()
+
+    def pause(self, *, free: bool) -> None:
+        """Ends its slice with the step it is in; what has not been opened yet ends at once."""
+        self._paused, self.freed = True, free
+        if self._run is None:
+            self.drop()
 
     def _slice(self) -> Course[AnyEvent]:
         run = yield from self._carried(
@@ -128,12 +136,13 @@ class Lesson:
 
     def _over(self) -> bool:
         assert self._began_s is not None
-        return self._room.clock() - self._began_s >= self._job.slice_s
+        return self._paused or self._room.clock() - self._began_s >= self._job.slice_s
 
     def _end_slice(self, run: TrainRun) -> Course[AnyEvent]:
         info = yield from self._saved(run)
         revision, storage = info.revision or "", info.storage or ""
-        self._room.keep(self._job, revision, run)
+        if not self.freed:
+            self._room.keep(self._job, revision, run)
         return Yield(
             run=self.id,
             checkpoint=CheckpointRef(name=revision, storage=storage, step=run.trainer.steps_done),

@@ -19,6 +19,7 @@ from engines.protocol import (
     Hello,
     Log,
     ModelSeen,
+    Pause,
     Preload,
     Start,
     Stop,
@@ -115,6 +116,7 @@ class Loop:
                 protocol=PROTOCOL_VERSION,
                 device=self._device.label,
                 kinds=tuple(KINDS),
+                pauses=True,
                 versions=versions,
             )
         )
@@ -133,6 +135,9 @@ class Loop:
             case Drop():
                 self._desk.drop(op.run)
                 self._school.drop(op.run)
+            case Pause():
+                self._desk.drop(op.run)
+                self._school.pause(op.run, free=op.free)
             case Preload():
                 self._preload(op.model)
 

@@ -120,6 +120,16 @@ class School:
             else:
                 self._outbox.end(lesson, Dropped(run=run))
 
+    def pause(self, run: str, *, free: bool) -> None:
+        """A slice under way ends with its step; with `free` nothing stays in memory."""
+        if free:
+            self._kept = None
+        for place, lesson in enumerate(self._lessons):
+            if lesson.id == run and place == 0:
+                lesson.pause(free=free)
+                return
+        self.drop(run)
+
     def waiting(self) -> list[Run]:
         """Runs whose turn it is not, or whose checkpoint is being read or written."""
         lessons = list(self._lessons)
@@ -129,7 +139,10 @@ class School:
         return list(self._lessons)
 
     def forget_ended(self) -> None:
+        freed = any(one.freed and one.id in self._outbox.ended for one in self._lessons)
         self._lessons = deque(one for one in self._lessons if one.id not in self._outbox.ended)
+        if freed:
+            self._device.give_back()
 
     def forget_kept(self) -> bool:
         """Frees what is kept between slices; true if a slice is running that will free more."""

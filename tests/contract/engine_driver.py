@@ -14,6 +14,7 @@ from engines.protocol import (
     Failed,
     Hello,
     ModelSeen,
+    Pause,
     RunStep,
     Start,
     Step,
@@ -90,6 +91,9 @@ class Driver:
 
     def drop(self, run):
         self.process.send(Drop(run=run))
+
+    def pause(self, run, *, free=False):
+        self.process.send(Pause(run=run, free=free))
 
     def finish(self, run):
         """The run's end; everything it did is known then."""

@@ -416,6 +416,49 @@ def test_a_slice_that_is_dropped_keeps_what_it_did(engine):
     assert slices == 3
 
 
+def test_a_slice_that_makes_room_ends_with_its_step_and_its_training_stays_the_same(engine):
+    assert engine.hellos[-1].pauses
+    whole = engine.do(lesson("unpaused"), token8="unpause0")
+    assert isinstance(whole.end, Done)
+    paused = []
+
+    def make_room(run):
+        if len(paused) < 4:
+            engine.until(lambda: engine.runs[run].losses or engine.runs[run].end)
+            engine.pause(run, free=len(paused) % 2 == 1)
+            paused.append(run)
+
+    losses, end, slices = in_slices(engine, lesson("paused"), make_room)
+    assert isinstance(end, Done)
+    assert slices == 5
+    assert losses == whole.losses
+    assert end.result.train == whole.end.result.train
+
+
+def test_a_run_that_makes_room_goes_on_later_as_if_undisturbed(engine):
+    job = ask(max_tokens=60, temperature=1.0)
+    whole = engine.do(job, seed=4)
+    tokens, text, seen, rounds = (), "", None, 0
+    while not isinstance(seen and seen.end, Done):
+        run = engine.start(job, seed=4, tokens=tokens, text=text, attempt=rounds + 1)
+        if rounds < 3:
+            engine.until(lambda run=run: len(engine.runs[run].tokens) > 2 or engine.runs[run].end)
+            engine.pause(run, free=rounds == 1)
+        seen = engine.finish(run)
+        assert isinstance(seen.end, Dropped | Done), seen.end
+        tokens, text, rounds = tokens + seen.tokens, text + seen.text, rounds + 1
+    assert rounds > 1
+    assert (tokens, text) == (whole.tokens, whole.text)
+
+
+def test_a_pause_of_what_has_ended_is_passed_over(engine):
+    run = engine.start(ask(max_tokens=1))
+    engine.finish(run)
+    engine.pause(run)
+    engine.pause("never-started", free=True)
+    assert isinstance(engine.do(ask(max_tokens=1)).end, Done)
+
+
 def test_a_slice_whose_end_was_never_heard_of_trains_nothing_twice(engine):
     whole = engine.do(lesson("heard"), token8="heard000")
     job = lesson("unheard")

@@ -11,13 +11,16 @@ from engines.protocol import (
     Failed,
     Hello,
     ModelSeen,
+    Pause,
     RunResult,
     RunStep,
     Step,
     Yield,
 )
-from noidle.results import JobError
+from noidle.jobs import parse_job
+from noidle.results import Decision, JobError
 from noidle.snapshot import ModelInfo
+from routing.running import Preemption
 from tests.unit.workers.world import PLACE, AwayBoard, World
 from workers.board_loop import BoardLoop
 from workers.departure import Leave
@@ -37,12 +40,12 @@ def loop(world):
     return make_loop(world)
 
 
-def make_loop(world, board=None):
+def make_loop(world, board=None, view=None):
     return BoardLoop(
         board or world.board,
         world.engine,
         world.runs,
-        EngineView(),
+        view or EngineView(),
         place=lambda: PLACE,
         lease_s=LEASE_S,
         changed=lambda: None,
@@ -170,6 +173,61 @@ def test_a_cancelled_run_is_dropped_and_ends_cancelled_whatever_it_says_last(wor
     assert len(world.runs) == 2
     loop.turn([Dropped(run=dropped.token), done(finished, "x", (1,))])
     assert [run.wait().result.state for run in (dropped, finished)] == ["cancelled"] * 2
+
+
+def preempt(world, run, free=False):
+    role = world.board.take_pump("r")
+    urgent = f"urgent-{run.job_id}"
+    fields = {"id": urgent, "class": "interactive", "model": "echo", "prompt": "p"}
+    world.board.accept(parse_job({"kind": "generate", **fields}))
+    why = Decision(job=run.job_id, at_ms=0, action="preempt", reason="makes room")
+    wish = Preemption(
+        job=run.job_id, token=run.token, for_job=urgent, free_memory=free, decision=why
+    )
+    assert world.board.preempt(role, [wish]) == [True]
+
+
+def hello(**more):
+    return Hello(protocol=1, device="d", kinds=("generate", "train"), **more)
+
+
+def test_a_preempted_run_is_told_to_pause_once_and_goes_back_with_what_it_emitted(world, loop):
+    run = world.claimed()
+    preempt(world, run)
+    loop.turn([hello(pauses=True), step(run, "x ", (1,))])
+    assert world.engine.sent == [Pause(run=run.token)]
+    loop.turn([step(run, "y ", (2,), revision="r"), Dropped(run=run.token)])
+    assert world.engine.sent == [Pause(run=run.token)]
+    assert run.wait().ending is Ending.HANDED_BACK
+    assert world.state(run.job_id) == "held"
+    assert texts(world, run) == ["x ", "y "]
+
+
+def test_a_run_whose_memory_turns_out_to_be_needed_is_told_once_more(world, loop):
+    run = world.claimed(kind="train", model="small", text="some text")
+    preempt(world, run)
+    loop.turn([hello(pauses=True), step(run, step=1)])
+    preempt(world, run, free=True)
+    world.clock.now_s += 1
+    loop.turn([step(run, step=2)])
+    assert world.engine.sent == [Pause(run=run.token), Pause(run=run.token, free=True)]
+
+
+def test_an_engine_that_knows_no_pause_is_told_to_drop(world, loop):
+    run = world.claimed()
+    preempt(world, run)
+    loop.turn([hello(), step(run, "x ", (1,))])
+    assert world.engine.sent == [Drop(run=run.token)]
+    loop.turn([Dropped(run=run.token)])
+    assert run.wait().ending is Ending.HANDED_BACK
+
+
+def test_a_preempted_run_that_ends_at_the_same_moment_just_ends(world, loop):
+    run = world.claimed()
+    preempt(world, run)
+    loop.turn([hello(pauses=True), step(run, "x ", (1,)), done(run, "x ", (1,))])
+    assert run.wait().result.text == "x "
+    assert world.state(run.job_id) == "done"
 
 
 def test_a_run_whose_lease_was_lost_is_dropped_and_nothing_of_it_is_kept(world, loop):

@@ -54,6 +54,11 @@ class World:
         job = Train(**{"model": "m", "text": TEXT, "shape": SHAPE, **settings, **more})
         self.school.begin(Start.of(run, job, 1, token8=run, checkpoint=checkpoint), job)
 
+    def learn(self, run):
+        """Until its first step is done."""
+        while not self.steps(run):
+            self.turn()
+
     def turn(self):
         self.school.advance()
         self.outbox.flush((), 0, None)
@@ -153,3 +158,62 @@ def test_a_drop_before_the_first_step_leaves_nothing_to_go_on_from(world):
     world.school.drop("a")
     assert isinstance(world.end("a"), Dropped)
     assert not world.school.busy
+
+
+def test_a_pause_ends_the_slice_with_the_step_it_is_in_and_keeps_its_state(world):
+    world.begin("a", steps=40, accumulate=2)
+    world.learn("a")
+    world.turn()
+    world.school.pause("a", free=False)
+    end = world.end("a")
+    assert isinstance(end, Yield)
+    assert world.steps("a") == [1, 2]
+    assert end.checkpoint.step == 2
+    assert world.school.keeps
+
+
+def test_a_pause_for_memory_keeps_nothing_but_the_checkpoint(world):
+    world.begin("a", steps=5)
+    world.learn("a")
+    world.school.pause("a", free=True)
+    end = world.end("a")
+    assert isinstance(end, Yield)
+    assert not world.school.keeps
+    world.begin("b", steps=5, checkpoint=end.checkpoint)
+    assert isinstance(world.end("b"), Done)
+
+
+def test_a_pause_for_memory_frees_what_another_training_left_there(world):
+    world.begin("a", steps=40, slice_s=0.1)
+    world.learn("a")
+    world.clock.now_s += 1
+    world.end("a")
+    assert world.school.keeps
+    world.school.pause("waits-elsewhere", free=True)
+    assert not world.school.keeps
+
+
+def test_a_pause_before_anything_is_opened_ends_the_slice_at_once(world):
+    world.begin("a")
+    world.begin("b", model="two")
+    world.school.pause("a", free=False)
+    world.school.pause("b", free=False)
+    assert isinstance(world.end("a"), Dropped)
+    assert isinstance(world.end("b"), Dropped)
+    assert not world.school.busy
+
+
+def test_paused_again_and_again_a_training_takes_the_steps_of_an_undisturbed_one(world):
+    world.begin("whole", steps=6)
+    world.end("whole")
+    told = {run.step: run.loss for e in world.events for run in getattr(e, "runs", ()) if run.step}
+    world.events.clear()
+    checkpoint = None
+    for number in range(6):
+        run = f"part-{number}"
+        world.begin(run, model="again", steps=6, checkpoint=checkpoint)
+        world.learn(run)
+        world.school.pause(run, free=number % 2 == 0)
+        checkpoint = getattr(world.end(run), "checkpoint", None)
+    again = {run.step: run.loss for e in world.events for run in getattr(e, "runs", ()) if run.step}
+    assert again == told
