@@ -2,7 +2,6 @@
 Redis. What needs torch is imported once the options are right."""
 
 import secrets
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -252,6 +251,5 @@ def _talk(opened: Opened, job: Generate, max_tokens: int | None, system: str | N
     try:
         converse(reply, system, say=output.line)
     finally:
-        outcome.remark(outcome.memory_words(outcome.peak_bytes()))
+        outcome.tell_peak()
         session.close()
-    sys.stdout.flush()

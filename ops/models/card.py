@@ -65,7 +65,9 @@ def stored_card(store: ModelStore, name: str) -> Card:
     return card.model_copy(update={**about, "folder": str(folder or "")})
 
 
-def full_card(name: str, folder: Path, revision: str | None, revisions: tuple[str, ...]) -> FullCard:
+def full_card(
+    name: str, folder: Path, revision: str | None, revisions: tuple[str, ...]
+) -> FullCard:
     """
     Raises:
         CheckpointError: naming the file, and the tensor or field, that cannot be used.

@@ -67,9 +67,7 @@ def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     numbers = ("parameters", "on disk", "context")
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in numbers else "left", overflow="fold"
-        )
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     return table
 
 

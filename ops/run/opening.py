@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from noidle.errors import ConfigError, shorten
 from ops.run.figures import LoadFigures
 from ops.run.whereabouts import Whereabouts
 
@@ -54,6 +55,7 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
     """
     Raises:
         CheckpointError: naming the file, and the tensor or field, that cannot be used.
+        ConfigError: there is no such device here, or the model is packed in another way already.
     """
     # an import first: what torch itself takes is no part of a model's working set
     import torch
@@ -64,6 +66,7 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
 
     if choice.threads is not None:
         torch.set_num_threads(choice.threads)
+    _check_device(choice.device)
     dtype, packing = choice.dtype, None
     if dtype is not None and dtype.packed:
         packing = WeightFormat(dtype.value)
@@ -77,6 +80,9 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
         dtype=plain,
         format=packing,
     )
+    if packing is not None and model.format not in (None, packing):
+        allowed = f"{model.format}, as it is packed already, float32 or bfloat16"
+        raise _refusal("--dtype", packing, allowed)
     figures = LoadFigures(
         load_ms=model.load_ms,
         temperature=warmth,
@@ -91,3 +97,25 @@ def room_tokens(opened: Opened) -> int:
     config = opened.model.config
     room = psutil.virtual_memory().available // 2
     return max(1, min(config.context, room // config.kv_bytes_per_token()))
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    # a wrong name, no such device, or a torch built without its kind
+    except (RuntimeError, AssertionError) as error:
+        words = str(error).splitlines()[0]
+        raise _refusal(
+            "--device", device, f"a device of this host, as torch names it: {words}"
+        ) from None
+
+
+def _refusal(option: str, value: str, allowed: str) -> ConfigError:
+    return ConfigError(
+        f"{option} = {shorten(value)}: allowed is {allowed}",
+        variable=option,
+        value=value,
+        allowed=allowed,
+    )

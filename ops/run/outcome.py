@@ -32,7 +32,7 @@ def tell_answer(opened: Opened, answer: Answer) -> None:
     """After the text, which is out already."""
     show("\n")
     remark(f"{opened.figures.words()}; {answer.figures.words()}; {answer.finish_reason}")
-    remark(memory_words(peak_bytes()))
+    tell_peak()
 
 
 def tell_score(opened: Opened, scored: Scored, *, each: bool) -> None:
@@ -43,7 +43,7 @@ def tell_score(opened: Opened, scored: Scored, *, each: bool) -> None:
     found = perplexity(scored.logprobs)
     output.line(f"perplexity {found:.4f} over {len(scored.logprobs)} tokens")
     remark(f"{opened.figures.words()}; {scored.figures.words()}")
-    remark(memory_words(peak_bytes()))
+    tell_peak()
 
 
 def answer_json(opened: Opened, answer: Answer, seed: int | None) -> None:
@@ -67,6 +67,10 @@ def score_json(opened: Opened, scored: Scored) -> None:
         "perplexity": perplexity(scored.logprobs),
     }
     output.as_json({**about, **_about(opened, scored)})
+
+
+def tell_peak() -> None:
+    remark(memory_words(peak_bytes()))
 
 
 def peak_bytes() -> int | None:

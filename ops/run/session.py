@@ -6,6 +6,7 @@ Knows nothing of where texts come from or how they are shown."""
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from noidle.errors import InvalidJob
 from ops.run.figures import AnswerFigures
@@ -188,7 +189,7 @@ class _Talk:
         self.logprobs += output.logprobs
         for token in output.tokens:
             self.tokens.append(token)
-            self._say(lambda token=token: self._stream.push(token))
+            self._say(partial(self._stream.push, token))
             if self._stream.stopped:
                 self.reason = "stop"
                 return

@@ -9,8 +9,6 @@ from pathlib import Path
 from noidle.errors import CheckpointError, ConfigError, shorten
 from tensor_llm.store import ModelStore
 
-OPTION = "--model"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
@@ -25,8 +23,11 @@ class Whereabouts:
         return sorted(self.folder.glob("*.safetensors"))
 
 
-def find_model(given: str, data_dir: Path) -> Whereabouts:
+def find_model(given: str, data_dir: Path, *, option: str = "--model") -> Whereabouts:
     """A stored model of that name, else a folder; `./NAME` is a folder in any case.
+
+    Args:
+        option: what a refusal calls `given`.
 
     Raises:
         ConfigError: it is neither.
@@ -39,9 +40,10 @@ def find_model(given: str, data_dir: Path) -> Whereabouts:
     if path.is_dir():
         return Whereabouts(folder=path, name=path.resolve().name)
     if path.exists():
-        raise _refusal(given, "the folder that holds config.json, *.safetensors and tokenizer.json")
+        allowed = "the folder that holds config.json, *.safetensors and tokenizer.json"
+        raise _refusal(option, given, allowed)
     known = ", ".join(store.names()) or "none yet; `noidle model add PATH` adds one"
-    raise _refusal(given, f"a folder, or a model of {data_dir}: {known}")
+    raise _refusal(option, given, f"a folder, or a model of {data_dir}: {known}")
 
 
 def _stored(store: ModelStore, given: str) -> Whereabouts | None:
@@ -53,10 +55,10 @@ def _stored(store: ModelStore, given: str) -> Whereabouts | None:
     return Whereabouts(folder=folder, name=given, revision=folder.name)
 
 
-def _refusal(given: str, allowed: str) -> ConfigError:
+def _refusal(option: str, given: str, allowed: str) -> ConfigError:
     return ConfigError(
-        f"{OPTION} = {shorten(given)}: allowed is {allowed}",
-        variable=OPTION,
+        f"{option} = {shorten(given)}: allowed is {allowed}",
+        variable=option,
         value=given,
         allowed=allowed,
     )
