@@ -21,6 +21,9 @@ class Answer:
 
     def __init__(self, start: Json, described: Described) -> None:
         job = start["job"]
+        if "prompt" not in job:
+            said = f"{len(job.get('messages', ()))} messages"
+            raise JobFault.of("messages", said, "a prompt; an echo has no chat template")
         prompt, pieces = job["prompt"], PIECES.findall(job["prompt"])
         self.model = job["model"]
         self.revision = described.revision(self.model, start.get("revision"))
