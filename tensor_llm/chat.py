@@ -60,7 +60,7 @@ class ChatTemplate:
             InvalidJob: the template refuses these messages, in its own words.
             CheckpointError: it fails, or takes more than it may.
         """
-        return "".join(self._written(messages, add_generation_prompt))
+        return str.__str__(self._written(messages, add_generation_prompt))
 
     def encode(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 MAX_STEPS = 3_000_000
 """Parts of a template that are run, loops counted each time around."""
-MAX_SECONDS = 1.5
+MAX_SECONDS = 1.0
 """Of the thread's own computing time."""
 MAX_TEXT = 4 << 20
 """Characters of one text; twice what the longest job says, and what a template adds to it."""

@@ -104,6 +104,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if isinstance(one, list | tuple | dict):
                 self.budget.weigh(one)
         if isinstance(called, BuiltinMethodType) and isinstance(called.__self__, str):
+            # what Jinja adds for functions that read the template's variables
+            for name in ("_loop_vars", "_block_vars"):
+                named.pop(name, None)
             return methods.METHODS[called.__name__](self.budget, called.__self__, *given, **named)
         if isinstance(called, LoopContext):
             # deeper into a recursive loop
