@@ -4,13 +4,16 @@ as torch leaves TF32 off."""
 import pytest
 import torch
 
-from tensor_llm.cache import KVCache
 from tensor_llm.checkpoint import load_model, save_model
 from tensor_llm.data import Corpus
 from tensor_llm.generate import generate
 from tensor_llm.model import new_decoder
 from tensor_llm.sampling import Sampling, SamplingBatch, sample
 from tensor_llm.score import score
+from tensor_llm.serving.core import Core
+from tensor_llm.serving.paged import PagedCache
+from tensor_llm.serving.request import Request
+from tensor_llm.serving.torch_executor import TorchExecutor
 from tensor_llm.split import LayerSplit
 from tensor_llm.store import ModelStore
 from tensor_llm.train_plan import TrainPlan
@@ -50,22 +53,67 @@ def test_cached_and_uncached_generation_agree_token_for_token(device):
         )
 
 
-def test_rows_of_different_lengths_decode_as_they_do_alone(device):
-    model = make_model(**SIZES).to(device)
-    prompts = [random_tokens(count, count) for count in (3, 90, 31, 170)]
-    wanted = [generate(model, prompt, max_tokens=20) for prompt in prompts]
-    cache = KVCache(model.config, rows=4, device=device)
-    rows = [cache.claim() for _ in prompts]
-    got = [
-        [int(model.prefill(torch.tensor(prompt, device=device), cache, row).argmax())]
-        for prompt, row in zip(prompts, rows, strict=True)
+def make_core(model, rows: int = 4, blocks: int = 96, **options) -> Core:
+    weight = model.norm.weight
+    cache = PagedCache(model.config, blocks=blocks, device=weight.device, dtype=weight.dtype)
+    return Core(TorchExecutor(model, cache), rows=rows, **options)
+
+
+def finish(core: Core) -> None:
+    while core.busy:
+        for output in core.step():
+            assert output.error is None
+        core.check()
+
+
+@pytest.mark.parametrize("window", [None, 40])
+def test_a_crowd_gets_the_tokens_that_each_gets_alone(device, window):
+    """Chunks, evictions and equal beginnings, with steps launched ahead."""
+    model = make_model(**SIZES, window=window).to(device)
+    prompts = [random_tokens(count, count % 2) for count in (3, 90, 31, 170, 90, 60)]
+    samplings = [Sampling(temperature=n % 2, top_p=0.9, seed=n) for n in range(6)]
+    wanted = [
+        generate(model, prompt, max_tokens=20, sampling=sampling, cached=False)
+        for prompt, sampling in zip(prompts, samplings, strict=True)
     ]
-    for _ in range(19):
-        token_B = torch.tensor([tokens[-1] for tokens in got], device=device)
-        logits_BV = model.decode(token_B, cache, rows)
-        for tokens, token in zip(got, logits_BV.argmax(-1).tolist(), strict=True):
-            tokens.append(token)
-    assert got == wanted
+    core = make_core(model, blocks=20, chunk_tokens=50)
+    assert core.executor.asynchronous == (device.type == "cuda")
+    sequences = [
+        core.add(Request(tokens=tuple(prompt), max_tokens=20, sampling=sampling, logprobs=True))
+        for prompt, sampling in zip(prompts, samplings, strict=True)
+    ]
+    finish(core)
+    for prompt, sequence, tokens in zip(prompts, sequences, wanted, strict=True):
+        assert sequence.tokens[len(prompt) :] == tokens
+    assert core.kv_tokens_free == core.kv_tokens_total
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_decode_step_waits_for_the_device_only_to_read_its_tokens(device, temperature):
+    """Nor do steps in which somebody joins, reads, or grows into another block."""
+    if device.type != "cuda":
+        pytest.skip("only CUDA tells who waits")
+    model = make_model(**SIZES, window=50).to(device)
+    core = make_core(model, rows=8, blocks=128, chunk_tokens=32)
+
+    def add(count: int) -> None:
+        for n in range(count):
+            sampling = Sampling(temperature=temperature, top_k=20, top_p=0.9, seed=n)
+            prompt = tuple(random_tokens(40 + n, n))
+            core.add(Request(tokens=prompt, max_tokens=60, sampling=sampling, logprobs=n % 2 == 0))
+
+    add(3)
+    # the first steps also pay for what torch sets up
+    for _ in range(12):
+        core.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        add(2)
+        for _ in range(30):
+            assert all(output.error is None for output in core.step())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    finish(core)
 
 
 def test_logits_and_scores_are_those_of_the_cpu(device):
