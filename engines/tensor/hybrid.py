@@ -5,22 +5,24 @@ Owns the two stages, their threads, and where the cut lies: by the measured time
 each. Two steps are under way at a time: while one is in its second stage, the other is in its
 first. Knows nothing of jobs.
 
-Letters: B rows, T tokens, E residual width, W wanted rows, V vocabulary."""
+Letters: B rows, T tokens, E residual width, S sequences, W wanted rows, V vocabulary."""
 
+import dataclasses
 import queue
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from engines.tensor.device import Device
-from tensor_llm.attention import WholeSequences
 from tensor_llm.config import ModelConfig
-from tensor_llm.layers import Angles, Layer
+from tensor_llm.kernels.library import best_kernels
 from tensor_llm.model import Decoder
+from tensor_llm.serving.kernel_executor import KernelExecutor
 from tensor_llm.serving.paged import PagedCache
 from tensor_llm.serving.step import StepBatch
 from tensor_llm.serving.torch_executor import TorchExecutor
@@ -41,8 +43,8 @@ def choose_split(
     on_part: Callable[[], None],
 ) -> LayerSplit:
     """Where both stages take the same time in a decode step of a part of the rows, as measured
-    with one layer on each device; each gets at least one layer where there are two, the second
-    no more than it has memory for."""
+    with one layer on each device, computed as it will be. Each gets at least one layer where
+    there are two, the second no more than it has memory for."""
     spent_s = []
     for place in (device.first, device.main):
         spent_s.append(_layer_s(config, place, dtype, max(1, rows // FLIGHTS)))
@@ -55,22 +57,44 @@ def choose_split(
 
 
 @torch.inference_mode()
-def _layer_s(config: ModelConfig, place: torch.device, dtype: torch.dtype, batch: int) -> float:
+def _layer_s(config: ModelConfig, place: torch.device, dtype: torch.dtype, rows: int) -> float:
     """Seconds a layer takes for one token of each row; the best of a few."""
+    alone = dataclasses.replace(config, layers=1, full_layers=(), vocabulary=16, eos_tokens=())
     with torch.device(place):
-        layer = Layer(config).to(dtype)
-    position_BT = torch.zeros((batch, 1), dtype=torch.int64, device=place)
-    angles, attending = Angles(position_BT, config), WholeSequences(position_BT, config)
-    x_BTE = torch.zeros((batch, 1, config.hidden), dtype=dtype, device=place)
+        model = Decoder(alone).to(dtype)
+        row_S, zero_S = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)
+    half = _half(model, PagedCache(alone, blocks=rows, device=place, dtype=dtype))
+    batch = StepBatch(
+        token_M=zero_S,
+        position_M=zero_S,
+        sequence_M=row_S,
+        table_SX=row_S[:, None],
+        wanted_W=row_S,
+        decodes=rows,
+        chunks=(),
+        decode_blocks=1,
+    )
+    x_BTE = half.embed(batch)
     times = []
     for _ in range(SAMPLES + 1):
         began_s = time.perf_counter()
-        layer(x_BTE, angles, 0, attending)
+        half.layers(x_BTE, batch)
         if place.type != "cpu":
             torch.accelerator.synchronize(place)
         times.append(time.perf_counter() - began_s)
     # the first one also pays for what the device sets up
     return min(times[1:])
+
+
+def _half(model: Decoder, cache: PagedCache) -> TorchExecutor:
+    """The layers of `cache` where they lie, in C++ where that can be."""
+    if cache.device.type == "cpu" and cache.stop > cache.start and best_kernels() is not None:
+        try:
+            return KernelExecutor(model, cache)
+        except ValueError:
+            # sizes or types that the kernels do not take
+            pass
+    return TorchExecutor(model, cache, asynchronous=False)
 
 
 class _Step:
@@ -138,22 +162,12 @@ class HybridExecutor:
         self.config, self._split = model.config, split
         self.device, self.logits_device = split.first, split.second
         self.blocks, self.block_tokens = blocks, block_tokens
-        halves = ((split.first, 0, split.layer), (split.second, split.layer, None))
-        self._halves = tuple(
-            TorchExecutor(
-                model,
-                PagedCache(
-                    model.config,
-                    blocks=blocks,
-                    block_tokens=block_tokens,
-                    device=place,
-                    dtype=dtype,
-                    start=start,
-                    stop=stop,
-                ),
-                asynchronous=False,
-            )
-            for place, start, stop in halves
+        sized = partial(
+            PagedCache, model.config, blocks=blocks, block_tokens=block_tokens, dtype=dtype
+        )
+        self._halves = (
+            _half(model, sized(device=split.first, stop=split.layer)),
+            _half(model, sized(device=split.second, start=split.layer)),
         )
         self._entry = Stage(f"layers-0-{split.layer}", self._first)
         self._entry.next = Stage(f"layers-{split.layer}-", self._second)

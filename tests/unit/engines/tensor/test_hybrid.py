@@ -10,8 +10,10 @@ from engines.tensor.hybrid import HybridExecutor, choose_split
 from noidle.jobs import ModelShape
 from tensor_llm.config import ModelConfig
 from tensor_llm.generate import generate
+from tensor_llm.kernels.library import best_kernels
 from tensor_llm.model import new_decoder
 from tensor_llm.serving.core import Core
+from tensor_llm.serving.kernel_executor import KernelExecutor
 from tensor_llm.serving.request import Request
 from tensor_llm.split import LayerSplit
 
@@ -20,9 +22,15 @@ BOTH = Device(first=CPU, second=CPU, dtype=torch.float32, label="")
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], [16, 17], [18]]
 
 
-def config(layers=3, tied=True):
+def config(layers=3, tied=True, hidden=16):
     shape = ModelShape(
-        layers=layers, hidden=16, heads=2, kv_heads=1, vocabulary=257, context=64, tied_head=tied
+        layers=layers,
+        hidden=hidden,
+        heads=2,
+        kv_heads=1,
+        vocabulary=257,
+        context=64,
+        tied_head=tied,
     )
     return ModelConfig.of_shape(shape)
 
@@ -41,10 +49,20 @@ class Watched(HybridExecutor):
         return super().run(batch)
 
 
-@pytest.fixture(params=[(3, 1, True), (3, 2, False), (1, 1, True), (2, 2, True)], ids=str)
+CUTS = [
+    (3, 1, True, 16),
+    (3, 2, False, 16),
+    (1, 1, True, 16),
+    (2, 2, True, 16),
+    # of a size that the C++ kernels take
+    (3, 2, True, 64),
+]
+
+
+@pytest.fixture(params=CUTS, ids=str)
 def executor(request):
-    layers, cut, tied = request.param
-    model = new_decoder(config(layers, tied), 1)
+    layers, cut, tied, hidden = request.param
+    model = new_decoder(config(layers, tied, hidden), 1)
     one = Watched(model, LayerSplit(first=CPU, second=CPU, layer=cut))
     yield one
     one.close()
@@ -96,6 +114,14 @@ def test_a_step_that_fails_harms_only_the_sequence_at_fault(executor):
     assert list(errors) == [bad]
     assert good.tokens[3:] == generate(executor.model, PROMPTS[0], max_tokens=12, cached=False)
     assert core.kv_tokens_free == core.kv_tokens_total
+
+
+@pytest.mark.skipif(best_kernels() is None, reason="the C++ kernels cannot be built here")
+def test_layers_on_the_cpu_run_in_the_kernels_where_they_can():
+    split = LayerSplit(first=CPU, second=CPU, layer=1)
+    halves = [Watched(new_decoder(config(2, hidden=size), 1), split)._halves for size in (64, 16)]
+    assert [isinstance(one, KernelExecutor) for one in halves[0]] == [True, True]
+    assert [isinstance(one, KernelExecutor) for one in halves[1]] == [False, False]
 
 
 @pytest.mark.parametrize(
