@@ -3,7 +3,6 @@
 Owns which weights stay packed or become so. Knows nothing of the store or of tokenizers."""
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +13,10 @@ from tensor_llm.families.directory import Source
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, pack
 from tensor_llm.model import Decoder
 from tensor_llm.parts import head_weight, packed_format, tensor_shapes
-from tensor_llm.quantization import PackedWeight, WeightFormat, packed_names
+from tensor_llm.quantization import PackedWeight, WeightFormat
+from tensor_llm.unpacking import read_packed
 from tensor_llm.weights import FLOATS, TensorReader
 
-Result = TypeVar("Result")
 DeviceOf = Callable[[str], torch.device]
 
 
@@ -57,7 +56,6 @@ class _Weights:
         self, source: Source, dtype: torch.dtype | None, format_: WeightFormat | None
     ) -> None:
         self._source = source
-        self._shapes = tensor_shapes(source.config)
         self._dtype = dtype
         self._format = None if dtype is not None else format_
         self._reader = TensorReader()
@@ -72,7 +70,10 @@ class _Weights:
         if format_ is not None:
             # read, not mapped: the plain weight is let go as soon as it is packed
             plain = self._reader.read(stored)
-            return self._named(name, lambda: pack(plain, format_))
+            try:
+                return pack(plain, format_)
+            except ValueError as error:
+                raise CheckpointError.of(stored.path, str(error), stored.name) from None
         return self._reader.load(stored, device, self._wanted(name, device))
 
     def _packs(self, name: str, device: torch.device) -> WeightFormat | None:
@@ -82,26 +83,10 @@ class _Weights:
         return None if found is None else WeightFormat(found)
 
     def _packed(self, name: str, device: torch.device) -> Tensor | PackedWeight:
-        cpu = torch.device("cpu")
-        tensors = {
-            one: self._reader.load(self._source.tensors[one], cpu)
-            for format_ in WeightFormat
-            for one in packed_names(name, format_)
-            if one in self._source.tensors
-        }
-        rows, columns = self._shapes[name]
-        packed = self._named(
-            name, lambda: PackedWeight.of_tensors(name, tensors, rows=rows, columns=columns)
-        )
+        packed = read_packed(self._source, name, self._reader)
         if device.type == "cpu" and self._dtype is None:
             return packed
         return packed.dequantize(self._dtype or self.computed).to(device)
-
-    def _named(self, name: str, make: Callable[[], Result]) -> Result:
-        try:
-            return make()
-        except ValueError as error:
-            raise CheckpointError.of(self._source.folder, str(error), name) from None
 
     def _wanted(self, name: str, device: torch.device) -> torch.dtype:
         stored = self._source.tensors[name].dtype

@@ -18,10 +18,13 @@ from torch import Tensor
 from noidle.errors import CheckpointError
 from noidle.snapshot import ModelInfo
 from tensor_llm.assembly import assemble
+from tensor_llm.chat import ChatTemplate
 from tensor_llm.config import ModelConfig
 from tensor_llm.families.directory import Source, read_directory
 from tensor_llm.families.files import (
+    CHAT_TEMPLATE_FILE,
     CONFIG_FILE,
+    TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     WEIGHTS_FILE,
     weight_files,
@@ -48,6 +51,8 @@ class LoadedModel:
     model: Decoder
     tokenizer: Tokenizer
     info: ModelInfo
+    # absent: it has no chat template
+    chat: ChatTemplate | None
     # where it came from; its weights may still be read from there
     source: Source
     load_ms: float
@@ -63,6 +68,35 @@ class LoadedModel:
     def format(self) -> str | None:
         """int8 or int4 where the files hold packed weights."""
         return self.source.format
+
+
+def read_tokenizer(source: Source) -> Tokenizer:
+    """
+    Raises:
+        CheckpointError: it is no tokenizer, or has more tokens than the model.
+    """
+    tokenizer = Tokenizer.load(source.tokenizer)
+    if tokenizer.vocabulary > source.config.vocabulary:
+        fault = f"{tokenizer.vocabulary} tokens: the config allows {source.config.vocabulary}"
+        raise CheckpointError.of(source.tokenizer, fault, "vocabulary")
+    return tokenizer
+
+
+def read_chat(source: Source) -> ChatTemplate | None:
+    """
+    Raises:
+        CheckpointError: the chat template cannot be used.
+    """
+    if source.chat_template is None:
+        return None
+    separate = source.folder / CHAT_TEMPLATE_FILE
+    return ChatTemplate(
+        source.chat_template,
+        bos=source.bos or "",
+        eos=source.eos or "",
+        tokens=source.special_tokens,
+        path=separate if separate.exists() else source.folder / TOKENIZER_CONFIG_FILE,
+    )
 
 
 def save_model(
@@ -111,10 +145,7 @@ def load_folder(
     """
     began_s, before = time.perf_counter(), _working_set()
     source = read_directory(folder)
-    tokenizer = Tokenizer.load(source.tokenizer)
-    if tokenizer.vocabulary > source.config.vocabulary:
-        fault = f"{tokenizer.vocabulary} tokens: the config allows {source.config.vocabulary}"
-        raise CheckpointError.of(source.tokenizer, fault, "vocabulary")
+    tokenizer = read_tokenizer(source)
     device_of = place if callable(place) else _everywhere(torch.device(place))
     model = assemble(source, device_of=device_of, dtype=dtype, format_=format)
     name, revision = name or folder.name, revision or _revision_of(folder)
@@ -124,6 +155,7 @@ def load_folder(
         model=model,
         tokenizer=tokenizer,
         info=_info(source, name, revision),
+        chat=read_chat(source),
         source=source,
         load_ms=1000 * (time.perf_counter() - began_s),
         working_set_before_bytes=before,

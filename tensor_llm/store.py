@@ -15,6 +15,7 @@ import shutil
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def revision_name(step: int, token8: str) -> str:
     """How a revision is called: by the steps its weights have seen and the lease it was made
     under, so that two attempts never write the same one."""
     return f"step-{step:06d}-{token8}"
+
+
+@dataclass(slots=True)
+class Draft:
+    """A revision that is being written."""
+
+    folder: Path
+    revision: str = ""
 
 
 class ModelStore:
@@ -125,19 +134,40 @@ class ModelStore:
     def writing(self, name: str, revision: str) -> Iterator[Path]:
         """A folder to write a revision in; it appears under its name, whole and on disk, when
         the block ends without an error. An existing revision is left as it is."""
-        target = self._folder(name) / _safe("revision", revision)
-        draft = target.parent / f".{revision}-{uuid.uuid4().hex}"
-        draft.mkdir(parents=True)
+        with self.drafting(name) as draft:
+            draft.revision = _safe("revision", revision)
+            yield draft.folder
+
+    @contextmanager
+    def drafting(self, name: str) -> Iterator["Draft"]:
+        """The same where the revision's name follows from what is written: the block sets it."""
+        parent = self._folder(name)
+        folder = parent / f".draft-{uuid.uuid4().hex}"
+        folder.mkdir(parents=True)
+        draft = Draft(folder)
         try:
             yield draft
-            for file in draft.iterdir():
+            target = parent / _safe("revision", draft.revision)
+            for file in folder.iterdir():
                 _sync(file)
-            _sync(draft)
+            _sync(folder)
             if not target.exists():
-                draft.rename(target)
-            _sync(target.parent)
+                folder.rename(target)
+            _sync(parent)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def remove(self, name: str) -> None:
+        """Deletes a model with all its revisions; what has them mapped goes on.
+
+        Raises:
+            CheckpointError: there is no such model.
+        """
+        folder = self.directory(name).parent
+        # first out of sight, at once; then file by file
+        doomed = self._models / f".removed-{uuid.uuid4().hex}"
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def set_current(self, name: str, revision: str) -> None:
         """Makes a complete revision the one to use."""

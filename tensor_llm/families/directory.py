@@ -38,11 +38,18 @@ class Source:
     tokenizer: Path
     # jinja2
     chat_template: str | None
-    # texts of the tokens, for the template
-    bos: str | None
-    eos: str | None
+    # how tokens are written, by what the template calls them
+    special_tokens: Mapping[str, str]
     # whether it is laid out as transformers does it
     foreign: bool
+
+    @property
+    def bos(self) -> str | None:
+        return self.special_tokens.get("bos_token")
+
+    @property
+    def eos(self) -> str | None:
+        return self.special_tokens.get("eos_token")
 
     @property
     def format(self) -> str | None:
@@ -79,8 +86,7 @@ def read_directory(folder: Path) -> Source:
         tensors=tensors,
         tokenizer=folder / TOKENIZER_FILE,
         chat_template=texts.chat_template,
-        bos=texts.bos,
-        eos=texts.eos,
+        special_tokens=texts.tokens,
         foreign=foreign,
     )
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from noidle.errors import CheckpointError, shorten
-from tensor_llm.json_file import read_json
+from tensor_llm.json_file import read_bytes, read_json
 from tensor_llm.tensor_file import StoredTensor, read_header
 
 CONFIG_FILE = "config.json"
@@ -45,6 +45,16 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         fault = f"names {len(names)} files: allowed are {_MOST_FILES}"
         raise CheckpointError.of(folder / INDEX_FILE, fault, "weight_map")
     return tuple(folder / name for name in names)
+
+
+def read_side_files(folder: Path) -> dict[str, bytes]:
+    """What lies beside config, weights and tokenizer, by file name.
+
+    Raises:
+        CheckpointError: one is absurdly large, or no file.
+    """
+    there = [name for name in SIDE_FILES if (folder / name).exists()]
+    return {name: read_bytes(folder / name, LARGEST_SIDE_BYTES) for name in there}
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:

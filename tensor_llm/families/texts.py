@@ -16,14 +16,16 @@ from tensor_llm.json_file import read_bytes, read_json
 
 LARGEST_TEMPLATE_BYTES = 1 << 20
 _USUAL = "default"
+# what templates call the tokens
+_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
     # jinja2
-    chat_template: str | None = None
-    bos: str | None = None
-    eos: str | None = None
+    chat_template: str | None
+    # how tokens are written, by what templates call them
+    tokens: dict[str, str]
 
 
 def read_texts(folder: Path) -> Texts:
@@ -36,8 +38,7 @@ def read_texts(folder: Path) -> Texts:
     others = _optional(folder / SPECIAL_TOKENS_FILE)
     return Texts(
         chat_template=_template_file(folder / CHAT_TEMPLATE_FILE) or _template(fields),
-        bos=_token(fields, "bos_token") or _token(others, "bos_token"),
-        eos=_token(fields, "eos_token") or _token(others, "eos_token"),
+        tokens=_tokens(others) | _tokens(fields),
     )
 
 
@@ -65,6 +66,11 @@ def _template(fields: Fields) -> str | None:
     if not isinstance(found, str) or len(found) > LARGEST_TEMPLATE_BYTES:
         raise fields.wrong("chat_template", "a text, or a list of named ones")
     return found
+
+
+def _tokens(fields: Fields) -> dict[str, str]:
+    found = {name: _token(fields, name) for name in _TOKENS}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def _token(fields: Fields, name: str) -> str | None:
