@@ -12,7 +12,7 @@ from pathlib import Path
 from noidle.errors import ConfigError, NoidleError, printable
 
 PRODUCER_VERBS = {
-    "submit": "send a job (generate, score, train) and wait for it",
+    "submit": "send a job (generate, chat, score, train) and wait for it",
     "status": "where a job stands: noidle status JOB",
     "explain": "why a job went where it went, or why it waits",
     "cancel": "end a held job at once, a running one at its next step",

@@ -2,13 +2,13 @@
 
 import os
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from noidle.acceptance import AnyJob
 from noidle.errors import ConfigError
 from noidle.handle import Job
-from noidle.jobs import Generate, Score, Train, parse_job
+from noidle.jobs import Generate, Message, Score, Train, parse_job
 from noidle.link import Link
 from noidle.submission import Submission, send_many
 
@@ -52,6 +52,14 @@ class Client:
             ClusterUnavailable: Redis does not answer.
         """
         return self.submit({"kind": "generate", "prompt": prompt, "model": model, **fields})
+
+    def chat(
+        self, messages: Sequence[Message | Mapping[str, str]], *, model: str, **fields: Any
+    ) -> Job:
+        """Sends a job that answers a conversation, each message with a `role` (system, user,
+        assistant or tool) and its `content`; else like `generate`."""
+        said = [one.model_dump() if isinstance(one, Message) else one for one in messages]
+        return self.submit({"kind": "generate", "messages": said, "model": model, **fields})
 
     def score(self, text: str, *, model: str, **fields: Any) -> Job:
         """Sends a job that measures how probable `text` is; else like `generate`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from noidle.errors import InvalidJob
 from noidle.fault import allowed, resolved
-from noidle.jobs import KINDS
+from noidle.jobs import KINDS, Generate
 
 # the field that holds the text, which is an argument of its own
 TEXT_FIELD = {"generate": "prompt", "score": "text", "train": "text"}
@@ -22,7 +22,21 @@ def add_job_flags(parser: argparse.ArgumentParser, kind: str) -> None:
         parser.add_argument(field, nargs="?", help="the text; - or nothing reads standard input")
     parser.add_argument("--file", metavar="FILE", help=f"read the {field} from a file of UTF-8")
     schema = KINDS[kind].model_json_schema()
-    _add_fields(parser, schema, schema, prefix="", without=("kind", field))
+    _add_fields(parser, schema, schema, prefix="", without=("kind", "messages", field))
+
+
+def add_chat_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of a generate job, with the turns of a conversation in the prompt's place."""
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told before all else")
+    parser.add_argument(
+        "--message",
+        action="append",
+        metavar="TEXT",
+        help="a turn: the user's, then the model's, and so on; - or none reads standard input",
+    )
+    parser.add_argument("--file", metavar="FILE", help="read the last turn from a file of UTF-8")
+    schema = Generate.model_json_schema()
+    _add_fields(parser, schema, schema, prefix="", without=("kind", "prompt", "messages"))
 
 
 def job_from_flags(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
@@ -32,6 +46,35 @@ def job_from_flags(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
         InvalidJob: the file or standard input is no UTF-8, or cannot be read; or the text is
             given twice.
     """
+    job = _fields(flags, kind)
+    text = _text(flags, TEXT_FIELD[kind], wanted=kind != "train")
+    return job if text is None else {**job, TEXT_FIELD[kind]: text}
+
+
+def chat_from_flags(flags: argparse.Namespace) -> dict[str, Any]:
+    """A generate job with messages; else like `job_from_flags`.
+
+    Raises:
+        InvalidJob: also where the last turn would be the model's own.
+    """
+    turns = [read_text("-", "message") if one == "-" else one for one in flags.message or ()]
+    if flags.file is not None:
+        turns.append(read_text(flags.file, "message"))
+    if not turns and not sys.stdin.isatty():
+        turns.append(read_text("-", "message"))
+    if len(turns) % 2 == 0:
+        odd = "an odd number: user and model take turns, and the last one asks"
+        raise InvalidJob.of("message", f"{len(turns)} turns", odd)
+    messages = [
+        {"role": ("user", "assistant")[place % 2], "content": turn}
+        for place, turn in enumerate(turns)
+    ]
+    if flags.system is not None:
+        messages.insert(0, {"role": "system", "content": flags.system})
+    return {**_fields(flags, "generate"), "messages": messages}
+
+
+def _fields(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
     job: dict[str, Any] = {"kind": kind}
     for name, value in vars(flags).items():
         # argparse leaves what is no field of the job under names of its own
@@ -41,8 +84,7 @@ def job_from_flags(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
         for parent in parents:
             target = target.setdefault(parent, {})
         target[last] = value
-    text = _text(flags, TEXT_FIELD[kind], wanted=kind != "train")
-    return job if text is None else {**job, TEXT_FIELD[kind]: text}
+    return job
 
 
 def read_text(path: str, field: str) -> str:

@@ -93,6 +93,9 @@ def _summary(result: JobResult) -> str:
     parts = [
         f"job {result.id}",
         f"{len(result.tokens)} tokens" if result.tokens else "",
+        f"{result.prefix_tokens} of {result.prompt_tokens} prompt tokens read before"
+        if result.prefix_tokens
+        else "",
         f"{result.finish_reason}" if result.finish_reason else "",
         f"{result.model}{revision}",
         f"{engine} on {result.host}, {result.device}",

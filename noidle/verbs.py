@@ -20,7 +20,13 @@ from noidle.errors import (
     UnknownJob,
 )
 from noidle.explanation import state_in_words
-from noidle.flags import add_job_flags, job_from_flags, read_text
+from noidle.flags import (
+    add_chat_flags,
+    add_job_flags,
+    chat_from_flags,
+    job_from_flags,
+    read_text,
+)
 from noidle.handle import Job
 from noidle.jobs import KINDS
 from noidle.results import JobResult
@@ -99,6 +105,10 @@ def _parser() -> argparse.ArgumentParser:
         add_job_flags(one, kind)
         _add_waiting(one)
         one.set_defaults(verb=_submit, jobs=lambda flags, kind=kind: [job_from_flags(flags, kind)])
+    chat = kinds.add_parser("chat", description="Answer a conversation.", **options)
+    add_chat_flags(chat)
+    _add_waiting(chat)
+    chat.set_defaults(verb=_submit, jobs=lambda flags: [chat_from_flags(flags)])
     many = kinds.add_parser("json", description="Send one job, or a list of them.", **options)
     many.add_argument("file", help="JSON as noidle.route takes it; - reads standard input")
     _add_waiting(many)
