@@ -8,17 +8,15 @@ Runs are given models by the loop's thread and, after a load, by the porter's: h
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from engines.tensor.porter import Progress
 from noidle.errors import InvalidJob
 from noidle.snapshot import ModelInfo
+from tensor_llm.chat import ChatTemplate
 from tensor_llm.serving.core import Core
 from tensor_llm.store import ModelStore
 from tensor_llm.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from tensor_llm.chat import ChatTemplate
 
 WAIT_S = 0.5
 
@@ -31,7 +29,7 @@ class Resident:
     revision: str
     tokenizer: Tokenizer
     # absent: the model came without one
-    chat: "ChatTemplate | None"
+    chat: ChatTemplate | None
     core: Core
     # tokens: what the model was made for, and what fits here
     context: int

@@ -99,7 +99,7 @@ class MemoryOpener:
             name=loaded.name,
             revision=loaded.revision,
             tokenizer=loaded.tokenizer,
-            chat=getattr(loaded, "chat", None),
+            chat=loaded.chat,
             core=core,
             context=config.context,
             capacity=min(config.context, core.kv_tokens_total),
@@ -213,6 +213,7 @@ class MemoryOpener:
             memory_report(folder, kv_tokens=0, chunk=1)
         except NotImplementedError:  # TEMPORARY
             from tensor_llm.families.directory import read_directory
+
             return read_directory(folder).weight_bytes
         report = memory_report(
             folder,

@@ -37,6 +37,10 @@ TEXT = (
     "The cat sat on the mat and looked at the moon. 猫はマットの上に座って、月を見ていた。\n"
     "A queue holds what waits; a slot holds what runs. 待つものは列に、動くものは枠に。\n"
 ) * 40
+CHAT = """\
+{%- for message in messages %}{{ message.role }}: {{ message.content }}<|end|>{% endfor -%}
+{%- if add_generation_prompt %}assistant: {% endif -%}
+"""
 PROMPTS = ["The cat", "A queue holds", "猫は", "moon. A slot", "待つものは", "x"]
 
 
@@ -94,6 +98,9 @@ def kind(request):
 def environment(kind, trained, tmp_path_factory):
     data = tmp_path_factory.mktemp("data") / "cluster"
     shutil.copytree(trained, data)
+    shutil.copytree(data / "models" / "small", data / "models" / "chatty")
+    revision = (data / "models" / "chatty" / "current").read_text().strip()
+    (data / "models" / "chatty" / revision / "chat_template.jinja").write_text(CHAT)
     (data / "text").mkdir()
     own = EngineEnvironment(
         engine=kind.engine,
@@ -316,6 +323,105 @@ def test_a_long_text_is_scored_in_parts_like_in_one(engine, kind, trained):
             logits_TV = loaded.model(token_T[None, :-1])[0]
         wanted = logits_TV.log_softmax(-1).gather(-1, token_T[1:, None])[:, 0]
         assert logprobs == pytest.approx(wanted.tolist(), abs=2e-3)
+
+
+def only_where_it_computes(kind):
+    if kind.program == "echo":
+        pytest.skip("an echo has no model")
+
+
+def logprobs_of(trained, prompt, answer):
+    loaded = load_model(ModelStore(trained), "small")
+    tokens = [*loaded.tokenizer.encode(prompt), *answer]
+    with torch.inference_mode():
+        share_TV = loaded.model(torch.tensor([tokens[:-1]]))[0].log_softmax(-1)
+    found = share_TV.gather(-1, torch.tensor(tokens[1:])[:, None])[:, 0]
+    return found[-len(answer) :].tolist()
+
+
+@pytest.mark.parametrize("emitted", [0, 1, 7, 20])
+def test_an_answer_tells_how_likely_each_of_its_tokens_was(engine, kind, trained, emitted):
+    only_where_it_computes(kind)
+    job = ask(max_tokens=20, temperature=0.8, logprobs=True)
+    whole = engine.do(job, seed=4)
+    wanted = logprobs_of(trained, job.prompt, whole.tokens)
+    assert whole.end.result.logprobs == pytest.approx(wanted, abs=2e-3)
+    # those of former attempts are told again
+    told = [step for step in whole.steps if step.tokens][:emitted]
+    rest = engine.do(
+        job,
+        seed=4,
+        attempt=2,
+        tokens=tuple(token for step in told for token in step.tokens),
+        text="".join(step.text for step in told),
+    )
+    assert rest.end.result.logprobs == pytest.approx(wanted, abs=2e-3)
+    assert engine.do(ask(max_tokens=2)).end.result.logprobs is None
+
+
+def test_an_urgent_run_does_not_wait_for_those_that_have_time(engine, kind):
+    only_where_it_computes(kind)
+    slow = ask(max_tokens=200, job_class="background", temperature=1.0)
+    alone = engine.do(slow, seed=0).tokens
+    runs = [engine.start(slow, seed=place) for place in range(SLOTS)]
+    for run in runs:
+        engine.until(lambda run=run: engine.runs[run].tokens)
+    urgent = engine.do(ask(max_tokens=5, job_class="interactive"))
+    assert isinstance(urgent.end, Done)
+    assert any(engine.runs[run].end is None for run in runs)
+    # one of them gave way, and none of them notices
+    assert [len(engine.finish(run).tokens) for run in runs] == [200] * SLOTS
+    assert engine.runs[runs[0]].tokens == alone
+
+
+def test_a_prompt_that_was_read_is_not_read_again(engine, kind):
+    only_where_it_computes(kind)
+    job = ask("A queue holds what waits; a slot holds what runs. " * 3, max_tokens=8)
+    first, again = engine.do(job), engine.do(job)
+    assert again.end.result.prefix_tokens > 0.5 * again.end.result.prompt_tokens
+    assert again.tokens == first.tokens
+
+
+def test_a_result_tells_how_long_each_part_of_it_took(engine, kind):
+    only_where_it_computes(kind)
+    result = engine.do(ask(max_tokens=10)).end.result
+    assert None not in (result.tokenize_ms, result.prefill_ms, result.decode_ms, result.stream_ms)
+    assert 0 < result.stream_ms < result.decode_ms
+    score = engine.do(Score(model="small", text="The cat sat on the mat.")).end.result
+    assert None not in (score.tokenize_ms, score.prefill_ms)
+
+
+def test_a_conversation_is_written_as_the_model_s_template_says(engine, kind, environment):
+    only_where_it_computes(kind)
+    asked = [("user", "The cat"), ("assistant", "sat."), ("user", "<|end|> on what?")]
+    messages = tuple({"role": role, "content": content} for role, content in asked)
+    job = Generate.model_validate(
+        {"model": "chatty", "messages": list(messages), "max_tokens": 12, "kind": "generate"}
+    )
+    seen = engine.do(job)
+    assert isinstance(seen.end, Done), seen.end
+    loaded = load_model(ModelStore(Path(environment["NOIDLE_DATA_DIR"])), "chatty")
+    tokens = loaded.chat.encode(job.messages, loaded.tokenizer)
+    # what a user writes is text
+    assert tokens.count(loaded.tokenizer.special_tokens["<|end|>"]) == 3
+    assert seen.end.result.prompt_tokens == len(tokens)
+    assert seen.tokens == tuple(
+        generate(loaded.model, tokens, max_tokens=12, eos_token=loaded.tokenizer.eos_token)
+    )
+
+
+def test_a_conversation_with_a_model_that_has_no_template_is_refused_in_words(engine, kind):
+    only_where_it_computes(kind)
+    job = Generate.model_validate(
+        {
+            "kind": "generate",
+            "model": "small",
+            "messages": [{"role": "user", "content": "The cat"}],
+        }
+    )
+    error = engine.do(job).end.error
+    assert (error.code, error.field) == ("invalid", "messages")
+    assert "prompt" in error.allowed
 
 
 WRONG = {
