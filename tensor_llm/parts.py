@@ -29,11 +29,6 @@ def part_of(name: str) -> str:
     return words[2] if words[0] == "layers" else words[0]
 
 
-def layer_of(name: str) -> int | None:
-    words = name.split(".")
-    return int(words[1]) if words[0] == "layers" else None
-
-
 def head_weight(config: ModelConfig) -> str:
     """Name of the tensor that the head reads."""
     return "embedding.weight" if config.tied_head else "output.weight"
