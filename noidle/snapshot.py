@@ -55,9 +55,14 @@ class Rates(_Wire):
     # one decode step takes step_s + step_s_per_sequence * batch
     step_s: float | None = None
     step_s_per_sequence: float | None = None
+    # prompt tokens read in one step, beside which the others decode; absent: not told
+    chunk_tokens: float | None = None
     # seconds to load a model, by bytes of weights
     load_bytes_per_s: float | None = None
     train_tokens_per_s: float | None = None
+    # standard error of the fit by its value, of prefill and of decode steps
+    prefill_error: float | None = None
+    step_error: float | None = None
 
 
 class PoolSnapshot(_Wire):

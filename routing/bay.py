@@ -20,6 +20,8 @@ class Was(NamedTuple):
     memory_open: float
     fence_s: float
     training_s: float
+    # until the prompts that were sent there have been read
+    backlog_s: float
 
 
 class Bay:
@@ -28,7 +30,7 @@ class Bay:
     __slots__ = (
         "_ends",
         "_ends_s",
-        "alone",
+        "backlog_s",
         "busy",
         "fence_s",
         "free",
@@ -53,6 +55,7 @@ class Bay:
         # before this time nothing may start that would not have ended by then
         self.fence_s = was.fence_s
         self.training_s = was.training_s
+        self.backlog_s = was.backlog_s
         # bytes of this pool's own leases
         self.memory_taken = memory_taken
         self._ends_s = ends_s
@@ -69,11 +72,11 @@ class Bay:
             self.memory_open,
             self.fence_s,
             self.training_s,
+            self.backlog_s,
         )
 
     def start(self, finish_s: float, kv: float, memory_bytes: float, *, alone: bool) -> None:
         """A job starts now and takes a free slot; alone, it takes all."""
-        # those that ended before it count from the first slot that was busy
         ends = self._heap()
         self.free = 0 if alone else self.free - 1
         self.busy += 1
@@ -89,6 +92,10 @@ class Bay:
         if ends:
             heapq.heapreplace(ends, finish_s)
             self.next_s = ends[0]
+
+    def read(self, read_s: float) -> None:
+        """A prompt is to be read there by then, and others after it."""
+        self.backlog_s = max(self.backlog_s, read_s)
 
     def reserve(self, start_s: float, kv: float | None) -> None:
         """A job waits for more than a slot: `kv` tokens, or the whole pool (None). What is free

@@ -22,6 +22,10 @@ class Promise:
     # when the model should be in memory, and when the slot should be free again
     ready_ms: int
     ends_ms: int
+    # when its prompt should have been read; absent: it has none
+    read_ms: int | None = None
+    # how much slower than its rates the pool was taken to be
+    drag: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,8 @@ class Cluster:
     loads: Mapping[str, PoolLoad] = field(default_factory=dict)
     models: Mapping[str, ModelInfo] = field(default_factory=dict)
     promises: Mapping[str, tuple[Promise, ...]] = field(default_factory=dict)
+    # by pool: how many times longer runs take there than its rates say, where that was seen
+    drag: Mapping[str, float] = field(default_factory=dict)
     # engines that lately had a second pool, even if it is not seen now: it may still consume
     # the engine's queue, so messages go to the chosen pool's own
     shared: frozenset[EngineName] = frozenset()

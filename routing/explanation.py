@@ -8,13 +8,13 @@ from itertools import islice
 import numpy as np
 
 from noidle.results import Decision, PoolVerdict
-from routing.forecast import at
+from routing.forecast import at, decode_s
 from routing.gate import Refused, kv_too_small, refusal, too_long
 from routing.placement import Action, Cause, Forecast, Placement
 
 VERDICTS_KEPT = 12
 """With more pools than this the rest is only counted; decisions lie in Redis."""
-LOAD_SHOWN_S = 0.005
+SHOWN_S = 0.005
 """Shorter waits for a model are rounding."""
 FREE_SOUGHT = 200
 """So many of the best pools are searched for one that is free."""
@@ -100,6 +100,7 @@ _CAUSES = {
     Cause.FENCED: "what is free is reserved for a job before it",
     Cause.TRAINING: "another training runs there",
     Cause.ALONE: "the job must run alone",
+    Cause.READING: "prompts sent there before it are still to be read",
 }
 
 
@@ -163,16 +164,17 @@ def _work(placement: Placement, i: int, whole_s: float, batch: int) -> str:
     job, view, need = placement.job, placement.view, placement.need
     assert view is not None
     assert need is not None
-    facts = view.lane.facts
     if job.kind == "train":
-        return f"a slice at {facts.train_tokens_per_s[i]:.0f} tokens/s"
-    prefill_s = need.prompt * facts.prefill_s.item(i)
-    decode_s = job.max_tokens * (facts.step_s.item(i) + facts.sequence_s.item(i) * batch)
-    load_s = whole_s - prefill_s - decode_s
-    parts = [f"loading {job.model} {load_s:.2f} s"] if load_s > LOAD_SHOWN_S else []
+        return f"a slice at {view.lane.facts.train_tokens_per_s[i]:.0f} tokens/s"
+    prefill_s, made_s = need.prompt * view.read_s.item(i), decode_s(view, i, need, batch)
+    before_s = whole_s - prefill_s - made_s
+    load_s = min(before_s, view.lane.model_s(i))
+    parts = [f"loading {job.model} {load_s:.2f} s"] if load_s > SHOWN_S else []
+    if before_s - load_s > SHOWN_S:
+        parts.append(f"prompts before it {before_s - load_s:.2f} s")
     parts.append(f"prefill of about {need.prompt} tokens {prefill_s:.2f} s")
-    if job.max_tokens:
-        parts.append(f"{job.max_tokens} tokens in a batch of {batch} {decode_s:.2f} s")
+    if need.tokens:
+        parts.append(f"{need.tokens} tokens in a batch of {batch} {made_s:.2f} s")
     return ", ".join(parts)
 
 

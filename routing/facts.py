@@ -21,6 +21,7 @@ class LaneFacts:
 
     COLUMNS = (
         "prefill_s",
+        "chunk_tokens",
         "step_s",
         "sequence_s",
         "load_s",
@@ -35,7 +36,9 @@ class LaneFacts:
         self._model = model
         self._table = np.zeros((len(self.COLUMNS), len(pools)))
         (
+            # seconds a prompt token, and tokens of a prompt that one step reads
             self.prefill_s,
+            self.chunk_tokens,
             self.step_s,
             self.sequence_s,
             self.load_s,
@@ -57,6 +60,7 @@ class LaneFacts:
         free = total is not None or self._job.kind == "train"
         self._table[:, i] = (
             speed.prefill_s,
+            speed.chunk_tokens,
             speed.step_s,
             speed.step_s_per_sequence,
             0.0 if model.name in pool.loaded else speed.load_s,

@@ -33,8 +33,8 @@ def rank(job: HeldJob, view: View, need: Need) -> Column:
         rows = np.maximum(view.base, view.look.training_s)
         rows += SLICE_S * (1 - rates / view.train_tokens_per_s)
         return rows
-    rows = view.prefill_s * need.prompt
-    rows += view.step_s * job.max_tokens
+    rows = view.read_s * need.prompt
+    rows += view.step_s * need.tokens
     rows += view.base
     if need.kv_tokens > view.kv_least:
         rows[view.lane.facts.kv_limit < need.kv_tokens] = math.inf
@@ -69,9 +69,10 @@ def _as_it_looked(
     """The usual case without a second reckoning: the pool is full, or has room in plenty."""
     if job.kind == "train":
         return None
-    if bay.free <= 0:
+    late_s = view.late_s(i, bay.backlog_s)
+    if bay.free <= 0 and late_s <= bay.next_s:
         return bound - TIE * bay.next_s, bay.next_s, Cause.FULL, bay.slots
-    if bay.free <= view.kept.item(i) or need.kv_tokens > bay.kv_open:
+    if bay.free <= view.kept.item(i) or need.kv_tokens > bay.kv_open or late_s > 0:
         return None
     if view.lane.memory_bytes(i, need.kv_tokens) > bay.memory_open:
         return None
@@ -84,16 +85,24 @@ def at(job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need) -> Forecast
         start_s, cause = _train_start(job, view, i, bay)
         return view.lane.begins_s(i, start_s) + SLICE_S, start_s, cause, bay.busy + 1
     if job.alone:
-        return _alone(job, view, i, bay, need)
-    start_s, cause, batch = _start(job, view, i, bay, need)
-    return view.lane.begins_s(i, start_s) + work_s(job, view, i, need, batch), start_s, cause, batch
+        return _alone(view, i, bay, need)
+    start_s, cause, batch = _start(view, i, bay, need)
+    late_s = view.late_s(i, bay.backlog_s)
+    if late_s > start_s:
+        start_s, cause = late_s, Cause.READING
+    begins_s = max(view.lane.begins_s(i, start_s), bay.backlog_s)
+    return begins_s + work_s(view, i, need, batch), start_s, cause, batch
 
 
-def work_s(job: HeldJob, view: View, i: int, need: Need, batch: int) -> float:
+def work_s(view: View, i: int, need: Need, batch: int) -> float:
     """Prefill and decode."""
+    return need.prompt * view.read_s.item(i) + decode_s(view, i, need, batch)
+
+
+def decode_s(view: View, i: int, need: Need, batch: int) -> float:
     facts = view.lane.facts
     step_s = facts.step_s.item(i) + facts.sequence_s.item(i) * batch
-    return need.prompt * facts.prefill_s.item(i) + job.max_tokens * step_s
+    return need.tokens * step_s * view.look.roster.drag.item(i)
 
 
 def _rank(job: HeldJob, view: View, i: int, found: Forecast) -> float:
@@ -105,9 +114,7 @@ def _rank(job: HeldJob, view: View, i: int, found: Forecast) -> float:
     return finish_s - SLICE_S + lost_s + _ELSEWHERE_S * (start_s + 2 * elsewhere)
 
 
-def _start(
-    job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need
-) -> tuple[float, Cause, int]:
+def _start(view: View, i: int, bay: Bay | Was, need: Need) -> tuple[float, Cause, int]:
     if bay.free <= 0:
         return bay.next_s, Cause.FULL, bay.slots
     if bay.free <= view.kept.item(i):
@@ -120,19 +127,20 @@ def _start(
     batch = bay.busy + 1
     if kv <= bay.kv_open:
         return 0.0, Cause.FREE, batch
-    if view.lane.begins_s(i, 0.0) + work_s(job, view, i, need, batch) <= bay.fence_s:
+    begins_s = max(view.lane.begins_s(i, 0.0), bay.backlog_s)
+    if begins_s + work_s(view, i, need, batch) <= bay.fence_s:
         return 0.0, Cause.FREE, batch
     return bay.fence_s, Cause.FENCED, batch
 
 
-def _alone(job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need) -> Forecast:
+def _alone(view: View, i: int, bay: Bay | Was, need: Need) -> Forecast:
     """It starts once the pool is empty, and nothing joins it."""
     fits = view.lane.memory_bytes(i, need.kv_tokens) <= bay.memory_open
     if bay.busy == 0 and bay.kv_open >= 0 and fits:
         start_s, cause = 0.0, Cause.FREE
     else:
         start_s, cause = view.look.bay(i).all_free_s(), Cause.ALONE
-    return view.lane.begins_s(i, start_s) + work_s(job, view, i, need, 1), start_s, cause, 1
+    return view.lane.begins_s(i, start_s) + work_s(view, i, need, 1), start_s, cause, 1
 
 
 def _train_start(job: HeldJob, view: View, i: int, bay: Bay | Was) -> tuple[float, Cause]:

@@ -33,6 +33,10 @@ class Lane:
         """When a job that gets its slot at `start_s` finds its model in memory."""
         return max(start_s, self.ready_s.item(i)) + self.load_s.item(i)
 
+    def model_s(self, i: int) -> float:
+        """Seconds that loading takes, whoever pays for them."""
+        return self.facts.load_s.item(i)
+
     def memory_bytes(self, i: int, kv_tokens: float) -> float:
         """What a job newly takes."""
         return self.load_bytes.item(i) + kv_tokens * self.facts.kv_bytes.item(i)

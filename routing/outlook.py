@@ -26,6 +26,7 @@ class Outlook:
         self.free: Column = np.where(roster.alone, 0, open_slots)
         self.next_s = roster.next_s(now_ms)
         self.training_s = roster.training_s(now_ms)
+        self.backlog_s = roster.backlog_s(now_ms)
         self.kv_open = roster.kv_total - roster.kv_leased
         taken = np.bincount(roster.device, roster.memory_leased, len(roster.pools))
         self.memory_open = roster.memory_limit - taken[roster.device]
@@ -63,6 +64,7 @@ class Outlook:
             self.memory_open.item(i),
             math.inf,
             self.training_s.item(i),
+            self.backlog_s.item(i),
         )
 
     def was(self, i: int, moment: int) -> Was:
@@ -87,12 +89,13 @@ class Outlook:
         return np.greater(load_bytes, self._room)
 
     def start(
-        self, i: int, finish_s: float, kv: float, memory_bytes: float, *, alone: bool
+        self, i: int, read_s: float, finish_s: float, kv: float, memory_bytes: float, *, alone: bool
     ) -> None:
         bay = self.bay(i)
         free = bay.free
         self.log.append((i, bay.state()))
         bay.start(finish_s, kv, memory_bytes, alone=alone)
+        bay.read(read_s)
         self._write(i, bay)
         if self.roster.takes[i]:
             self.slots_left -= free - bay.free
@@ -113,11 +116,14 @@ class Outlook:
         """The job that has just started is a training."""
         self.bay(i).training_s = self.training_s[i] = finish_s
 
-    def queue(self, i: int, finish_s: float) -> None:
+    def queue(self, i: int, read_s: float, finish_s: float | None) -> None:
+        """A job waits there for a slot; without `finish_s` only until prompts have been read."""
         bay = self.bay(i)
         self.log.append((i, bay.state()))
-        bay.queue(finish_s)
-        self.next_s[i] = bay.next_s
+        if finish_s is not None:
+            bay.queue(finish_s)
+        bay.read(read_s)
+        self._write(i, bay)
 
     def reserve(self, i: int, start_s: float, kv: float | None) -> None:
         bay = self.bay(i)
@@ -131,3 +137,4 @@ class Outlook:
         self.free[i] = bay.free
         self.next_s[i] = bay.next_s
         self.kv_open[i] = bay.kv_open
+        self.backlog_s[i] = bay.backlog_s

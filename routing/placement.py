@@ -32,6 +32,7 @@ class Cause(StrEnum):
     FENCED = "fenced"  # would delay a job before it that needs more room
     TRAINING = "training"  # another training runs there
     ALONE = "alone"  # it must run alone, or another one does
+    READING = "reading"  # prompts that were sent there before are still to be read
 
 
 Forecast = tuple[float, float, Cause, int]
@@ -45,6 +46,8 @@ class Need(NamedTuple):
     # estimated tokens of the prompt
     prompt: int
     kv_tokens: int
+    # tokens that the answer will likely have
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +60,9 @@ class Grant:
     memory_limit: int | None
     # likewise; absent where the pool's bound is not for this model
     kv_tokens_total: int | None
-    # seconds until the model is in memory
+    # seconds until the model is in memory, and until the prompt is read
     ready_s: float
+    read_s: float
 
 
 class Placement(NamedTuple):
@@ -86,6 +90,14 @@ class Placement(NamedTuple):
             return None
         assert self.view is not None
         return self.view.look.roster.pools[self.best]
+
+    @property
+    def drag(self) -> float:
+        """How much slower than its rates the pool of choice was taken to be."""
+        if self.best is None:
+            return 1.0
+        assert self.view is not None
+        return self.view.look.roster.drag.item(self.best)
 
     @property
     def able(self) -> int:

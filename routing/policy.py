@@ -10,7 +10,7 @@ from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
 from routing.board import HeldJob
 from routing.cluster import Cluster
-from routing.forecast import best, rank
+from routing.forecast import best, decode_s, rank
 from routing.lane import Lane
 from routing.order import in_order
 from routing.outlook import Outlook
@@ -21,6 +21,10 @@ from routing.view import View
 
 WAITING_SHOWN = 32
 """Once nothing is free, so many more jobs are looked at, to say why they wait."""
+AHEAD_S = 0.5
+"""Prompts are read one after the other: more than so many seconds of them in a pool, and the next
+job is better held, where what is more urgent can still overtake it. Above the time between two
+looks, so that a pool never runs out of prompts."""
 LOOKED_AT = 96
 """A look that is not deep ends with so many jobs: the pump takes another one at once if slots
 were leased, and those behind jobs that wait are looked at by the next deep one."""
@@ -92,7 +96,7 @@ class _Decider:
             grant = self.grant(job, view, i, forecast, need)
             return Placement(job, Action.LEASE, view, need, moment, rows, i, forecast, False, grant)
         spurns = view.open_count > 0
-        self.wait(job, i, forecast, need)
+        self.wait(job, view, i, forecast, need)
         return Placement(job, Action.WAIT, view, need, moment, rows, i, forecast, spurns)
 
     def nowhere(self, job: HeldJob, view: View, need: Need) -> Placement:
@@ -111,7 +115,8 @@ class _Decider:
         memory_bytes = int(lane.memory_bytes(i, need.kv_tokens))
         limit = bay.memory_taken + bay.memory_open
         ready_s = lane.begins_s(i, 0.0)
-        look.start(i, chosen[0], need.kv_tokens, memory_bytes, alone=job.alone)
+        read_s = chosen[0] - decode_s(view, i, need, chosen[3])
+        look.start(i, read_s, chosen[0], need.kv_tokens, memory_bytes, alone=job.alone)
         lane.will_load(i, ready_s)
         if job.kind == "train":
             look.train(i, chosen[0])
@@ -122,17 +127,20 @@ class _Decider:
             memory_limit=int(limit) if memory_bytes and limit < math.inf else None,
             kv_tokens_total=pool.kv_tokens_total if bounded else None,
             ready_s=ready_s,
+            read_s=read_s,
         )
 
-    def wait(self, job: HeldJob, i: int, chosen: Forecast, need: Need) -> None:
+    def wait(self, job: HeldJob, view: View, i: int, chosen: Forecast, need: Need) -> None:
         """The job keeps its place before those behind it, in the pool it waits for."""
-        finish_s, start_s, cause, _ = chosen
+        finish_s, start_s, cause, batch = chosen
         if job.alone:
             self.look.reserve(i, self.look.bay(i).all_free_s(), None)
         elif cause in (Cause.KV, Cause.FENCED):
             self.look.reserve(i, start_s, need.kv_tokens)
-        elif cause in (Cause.FULL, Cause.SPARE):
-            self.look.queue(i, finish_s)
+        elif cause in (Cause.FULL, Cause.SPARE, Cause.READING):
+            read_s = finish_s - decode_s(view, i, need, batch)
+            slot = self.look.bay(i).free > view.kept.item(i)
+            self.look.queue(i, read_s, None if slot else finish_s)
 
     def view(self, job: HeldJob) -> View:
         """Gate and speeds, once for all jobs that are alike in what they ask."""
@@ -142,7 +150,8 @@ class _Decider:
         if view is None:
             scene = self.roster.scene(job)
             kept = self.look.spare if background else self.look.nothing
-            view = self.views[key] = View(self.look, scene, self.lane(job, scene.model), kept)
+            lane = self.lane(job, scene.model)
+            view = self.views[key] = View(self.look, scene, lane, kept, AHEAD_S)
         return view
 
     def lane(self, job: HeldJob, model: ModelInfo) -> Lane:
@@ -157,4 +166,5 @@ def need_of(job: HeldJob, view: View) -> Need:
     """What a job takes of a pool, estimated."""
     prompt = prompt_tokens(job.prompt_bytes, view.model)
     training = job.kind == "train"
-    return Need(prompt, 0 if training else kv_tokens(prompt, job.max_tokens, view.model))
+    kv = 0 if training else kv_tokens(prompt, job.max_tokens, view.model)
+    return Need(prompt, kv, job.max_tokens)

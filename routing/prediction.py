@@ -5,6 +5,7 @@ A measured rate always wins. What was not measured is guessed from the model's s
 roofline: a decode step reads all weights once (bandwidth) and computes 2 FLOPs a parameter and
 sequence; prefill computes 2 FLOPs a parameter and token; training three times that."""
 
+import math
 from dataclasses import dataclass
 
 from noidle.jobs import EngineName
@@ -44,6 +45,8 @@ class Speed:
 
     # seconds a prompt token
     prefill_s: float
+    # prompt tokens a step; infinite: not told
+    chunk_tokens: float
     # one decode step takes step_s + step_s_per_sequence * batch
     step_s: float
     step_s_per_sequence: float
@@ -64,6 +67,7 @@ def speed_of(pool: PoolSnapshot, model: ModelInfo) -> Speed:
     prefill = rates.prefill_tokens_per_s
     return Speed(
         prefill_s=1 / prefill if prefill else token_s,
+        chunk_tokens=rates.chunk_tokens or math.inf,
         step_s=step_s if rates.step_s is None else rates.step_s,
         step_s_per_sequence=_per_sequence(pool, token_s),
         load_s=0.0 if built_in(model) else weight_bytes / load_bytes_per_s,

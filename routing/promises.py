@@ -32,6 +32,8 @@ class Promises:
             leased_ms=now_ms,
             ready_ms=now_ms + int(grant.ready_s * 1000),
             ends_ms=now_ms + int(forecast[0] * 1000),
+            read_ms=None if job.kind == "train" else now_ms + int(grant.read_s * 1000),
+            drag=placement.drag,
         )
 
     def drop(self, jobs: Iterable[str]) -> None:

@@ -41,6 +41,7 @@ class Roster:
         self.promises: list[tuple[Promise, ...]] = []
         self._lanes: dict[tuple[str, bool], LaneFacts] = {}
         self._scenes: dict[SceneKey, SceneFacts] = {}
+        self._drag: Mapping[str, float] = {}
         self._seat((), {})
 
     def show(self, cluster: Cluster) -> None:
@@ -53,6 +54,9 @@ class Roster:
             else:
                 self._seat(cluster.pools, cluster.models)
         self._recount(cluster.loads, cluster.promises)
+        if cluster.drag is not self._drag:
+            self._drag = cluster.drag
+            self.drag[:] = [cluster.drag.get(name, 1.0) for name in self.names]
 
     def lane(self, job: HeldJob, model: ModelInfo) -> LaneFacts:
         key = (model.name, job.kind == "train")
@@ -86,6 +90,10 @@ class Roster:
         """Seconds until the trainings of each pool should have ended; 0: there are none."""
         end_ms, leased_ms = self._ends[5:7]
         return np.where(end_ms == math.inf, 0.0, left_s(end_ms, leased_ms, now_ms))
+
+    def backlog_s(self, now_ms: int) -> Column:
+        """Seconds until the prompts that were sent to each pool should have been read."""
+        return np.maximum(self.read_ms - now_ms, 0.0) / 1000
 
     def ends_s(self, i: int, now_ms: int) -> list[float]:
         """When each busy slot of one pool should be free."""
@@ -125,7 +133,7 @@ class Roster:
         self._known: list[list[Promise]] = [[] for _ in pools]
         self._lanes.clear()
         self._scenes.clear()
-        self._table = np.zeros((7, count))
+        self._table = np.zeros((8, count))
         (
             self.slots,
             # Redis time of the snapshot; infinite where it does not tell
@@ -136,7 +144,11 @@ class Roster:
             self.memory_leased,
             # what leases may reserve, or infinite
             self.memory_limit,
+            # Redis time by which the prompts that were sent there should have been read
+            self.read_ms,
         ) = self._table
+        self.drag: Column = np.ones(count)
+        self._drag = {}
         self.takes: Marks = np.zeros(count, bool)
         self.starting: Marks = np.zeros(count, bool)
         self.alone: Marks = np.zeros(count, bool)
@@ -192,6 +204,7 @@ class Roster:
         self.kv_leased[i] = load.kv_tokens
         self.memory_leased[i] = load.memory_bytes
         self.alone[i] = load.alone
+        self.read_ms[i] = max((one.read_ms for one in known if one.read_ms), default=0)
         self._ends[:, i] = row_of(pool, load, known)
         self._measure(i)
 

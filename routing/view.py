@@ -17,9 +17,16 @@ TIE = 1e-9
 
 
 class View:
-    """Jobs of one scene; `kept`: slots of each pool that are kept from their class."""
+    """Jobs of one scene.
 
-    def __init__(self, look: Outlook, scene: SceneFacts, lane: Lane, kept: Column) -> None:
+    Args:
+        kept: slots of each pool that are kept from their class.
+        ahead_s: prompts that wait to be read in a pool, in seconds, above which it takes no more.
+    """
+
+    def __init__(
+        self, look: Outlook, scene: SceneFacts, lane: Lane, kept: Column, ahead_s: float
+    ) -> None:
         self.look = look
         self.lane = lane
         self.kept = kept
@@ -35,17 +42,31 @@ class View:
         self.kv_least = float(limits.min()) if self.count else 0.0
         rates = lane.facts.train_tokens_per_s[self.able]
         self.train_tokens_per_s = float(rates.max()) if self.count else 1.0
-        self.prefill_s = lane.facts.prefill_s
-        self.open: Marks = look.free > kept
-        start_s = np.where(self.open, 0.0, look.next_s)
-        batch = np.where(self.open, look.busy + 1, look.roster.slots)
-        self.step_s: Column = lane.facts.step_s + lane.facts.sequence_s * batch
-        self.base: Column = np.maximum(start_s, lane.ready_s) + lane.load_s + TIE * start_s
+        facts, drag = lane.facts, look.roster.drag
+        self.ahead_s = ahead_s
+        slot: Marks = look.free > kept
+        batch = np.where(slot, look.busy + 1, look.roster.slots)
+        step_s: Column = facts.step_s + facts.sequence_s * batch
+        # a decode step, and reading a prompt token, beside which the others decode
+        self.step_s: Column = step_s * drag
+        beside_s = np.where(look.busy > 0, step_s / facts.chunk_tokens, 0.0)
+        self.read_s: Column = (facts.prefill_s + beside_s) * drag
+        start_s = np.maximum(
+            np.where(slot, 0.0, look.next_s), look.backlog_s - lane.ready_s - ahead_s
+        )
+        self.base: Column = np.maximum(start_s, lane.ready_s) + lane.load_s
+        np.maximum(self.base, look.backlog_s, out=self.base)
+        self.base += TIE * start_s
         self.base[~self.able] = math.inf
-        self.open &= self.able
+        self.open: Marks = self.able & (start_s <= 0)
         # pools with a free slot for it
         self.open_count = int(self.open.sum())
         self._moment = len(look.log)
+
+    def late_s(self, i: int, backlog_s: float) -> float:
+        """Seconds until a pool may take another prompt; a model that is being loaded is no
+        reason to wait."""
+        return backlog_s - self.lane.ready_s.item(i) - self.ahead_s
 
     def catch_up(self) -> None:
         """Takes in what changed since the last job of this kind."""
@@ -57,11 +78,13 @@ class View:
 
     def _renew(self, i: int) -> None:
         bay, lane = self.look.bay(i), self.lane
-        is_open = bay.free > self.kept.item(i)
-        start_s = 0.0 if is_open else bay.next_s
-        batch = bay.busy + 1 if is_open else bay.slots
+        slot = bay.free > self.kept.item(i)
+        start_s = max(0.0 if slot else bay.next_s, self.late_s(i, bay.backlog_s))
+        batch = bay.busy + 1 if slot else bay.slots
+        is_open = start_s <= 0
         if is_open != self.open.item(i):
             self.open[i] = is_open
             self.open_count += 1 if is_open else -1
-        self.step_s[i] = lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * batch
-        self.base[i] = lane.begins_s(i, start_s) + TIE * start_s
+        step_s = lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * batch
+        self.step_s[i] = step_s * self.look.roster.drag.item(i)
+        self.base[i] = max(lane.begins_s(i, start_s), bay.backlog_s) + TIE * start_s

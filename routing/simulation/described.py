@@ -87,6 +87,7 @@ class DescribedPool(_Table):
             rates=Rates(
                 prefill_tokens_per_s=self.prefill_tokens_per_s,
                 step_s=self.step_s,
+                chunk_tokens=self.chunk_tokens,
                 step_s_per_sequence=self.step_s_per_sequence,
                 load_bytes_per_s=weight_bytes / self.load_s if self.load_s else None,
             ),
