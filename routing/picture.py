@@ -32,6 +32,11 @@ class Picture:
         self._read_ms = 0
         self._shared: dict[EngineName, float] = {}
 
+    @property
+    def pools(self) -> tuple[PoolSnapshot, ...]:
+        """As they were last read."""
+        return self._pools
+
     def now_ms(self) -> int:
         """Redis's clock, as of the last reading and moved on by this process's own."""
         if self._read_s is None:

@@ -23,7 +23,9 @@ from routing.patience import Patience
 from routing.picture import SNAPSHOTS_S, Picture
 from routing.placement import Placement
 from routing.policy import decide
+from routing.preemption import RESPONSE_FIRST, Terms
 from routing.rhythm import Timer, Trouble
+from routing.room_maker import RoomMaker
 from routing.roster import Roster
 
 LOG = logging.getLogger("noidle.pump")
@@ -70,6 +72,8 @@ class Counters:
     not_granted: int = 0
     noted: int = 0
     failed: int = 0
+    # runs that were asked to make room
+    preempted: int = 0
     # leases that ran out
     reaped: int = 0
     links: int = 0
@@ -89,6 +93,7 @@ class Pump:
         links: LinkSender | None = None,
         strays: Strays | None = None,
         unplaceable_s: float = 60.0,
+        terms: Terms = RESPONSE_FIRST,
         clock: Callable[[], float] = time.monotonic,
         token: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
@@ -102,6 +107,7 @@ class Pump:
         self._picture = Picture(board, clock)
         self._roster = Roster()
         self._patience = Patience(unplaceable_s)
+        self._room = RoomMaker(board, terms)
         self._notes = Notes()
         self._role: PumpRole | None = None
         # jobs were held at the last look: fresh snapshots may free them
@@ -196,6 +202,8 @@ class Pump:
             self.counters.reaped += len(self._board.reap(role))
             if self._strays is not None:
                 self.counters.gathered += self._strays.gather()
+            pools, now_ms = self._picture.pools, self._picture.now_ms()
+            self.counters.preempted += self._room.relieve(role, pools, now_ms)
         if self._memory.due():
             self._board.guard_memory()
 
@@ -213,7 +221,9 @@ class Pump:
         now_ms = self._picture.now_ms()
         # 2. who goes where
         placements = decide(held, cluster, now_ms, self._roster, deep=deep)
-        leased = self._lease(role, [one for one in placements if one.grant], now_ms)
+        granted = [one for one in placements if one.grant and self._room.allows(one)]
+        leased = self._lease(role, granted, now_ms)
+        self.counters.preempted += self._room.make(role, placements, now_ms)
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))

@@ -1,0 +1,71 @@
+"""The jobs that wait too long for their class, with what each pool lacks to start them. Owns
+reading this out of a look; knows nothing of who may make room."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from routing.forecast import at
+from routing.placement import Action, Placement
+from routing.preemption import Blocked, Option, Terms
+
+HEADS_A_LOOK = 16
+POOLS_A_JOB = 32
+
+
+def blocked_heads(placements: Iterable[Placement], terms: Terms, now_ms: int) -> list[Blocked]:
+    """In the order of the look."""
+    found: list[Blocked] = []
+    for one in placements:
+        if one.view is None or len(found) >= HEADS_A_LOOK:
+            break
+        if _waits_too_long(one, terms, now_ms):
+            assert one.forecast is not None
+            finish_s, start_s, *_ = one.forecast
+            options = tuple(_options(one))
+            found.append(Blocked(job=one.job, start_s=start_s, finish_s=finish_s, options=options))
+    return found
+
+
+def _waits_too_long(placement: Placement, terms: Terms, now_ms: int) -> bool:
+    """A job that could start somewhere at once, but ends sooner where it waits, is not blocked; nor
+    is training, which is never urgent, and a suspect waits for a pool of its own."""
+    job, forecast = placement.job, placement.forecast
+    patience_s = terms.patience_s.get(job.job_class)
+    if patience_s is None or job.alone or job.kind == "train" or placement.spurns:
+        return False
+    if placement.action is not Action.WAIT or forecast is None:
+        return False
+    return (now_ms - job.held_since_ms) / 1000 + forecast[1] > patience_s
+
+
+def _options(placement: Placement) -> Iterable[Option]:
+    view, need, rows = placement.view, placement.need, placement.rows
+    assert view is not None
+    assert need is not None
+    assert rows is not None
+    look, lane, roster = view.look, view.lane, view.look.roster
+    for i in map(int, np.argsort(rows)[:POOLS_A_JOB]):
+        was = look.was(i, placement.moment)
+        # what a job before it has reserved is not to be had
+        if rows[i] == math.inf or was.fence_s < math.inf:
+            continue
+        kept = int(view.kept.item(i))
+        roomy = was._replace(
+            free=max(was.free, kept + 1),
+            busy=min(was.busy, was.slots - 1),
+            kv_free=math.inf,
+            kv_open=math.inf,
+            memory_open=math.inf,
+        )
+        memory = lane.memory_bytes(i, need.kv_tokens) - was.memory_open
+        sharers = roster.sharers.get(int(roster.device[i]), [i])
+        yield Option(
+            pool=roster.names[i],
+            finish_s=at(placement.job, view, i, roomy, need)[0],
+            slots=max(0, kept + 1 - was.free),
+            kv_tokens=max(0.0, lane.kv_counted(i, need.kv_tokens) - was.kv_open),
+            memory_bytes=max(0.0, memory),
+            sharers=tuple(roster.names[j] for j in sharers),
+        )
