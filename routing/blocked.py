@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from routing.board import HeldJob
 from routing.forecast import at
 from routing.placement import Action, Placement
 from routing.preemption import Blocked, Option, Terms
@@ -21,23 +22,34 @@ def blocked_heads(placements: Iterable[Placement], terms: Terms, now_ms: int) ->
         if one.view is None or len(found) >= HEADS_A_LOOK:
             break
         if _waits_too_long(one, terms, now_ms):
-            assert one.forecast is not None
-            finish_s, start_s, *_ = one.forecast
             options = tuple(_options(one))
-            found.append(Blocked(job=one.job, start_s=start_s, finish_s=finish_s, options=options))
+            # one that could start somewhere at once, but ends sooner where it waits, is not blocked
+            if all(option.lacks for option in options):
+                found.append(_blocked(one, options, now_ms))
     return found
 
 
+def _blocked(placement: Placement, options: tuple[Option, ...], now_ms: int) -> Blocked:
+    assert placement.forecast is not None
+    finish_s, start_s, *_ = placement.forecast
+    # who has waited was told before that it would not take long
+    finish_s += _waited_s(placement.job, now_ms)
+    return Blocked(job=placement.job, start_s=start_s, finish_s=finish_s, options=options)
+
+
 def _waits_too_long(placement: Placement, terms: Terms, now_ms: int) -> bool:
-    """A job that could start somewhere at once, but ends sooner where it waits, is not blocked; nor
-    is training, which is never urgent, and a suspect waits for a pool of its own."""
+    """Training is never urgent, and a suspect waits for a pool of its own."""
     job, forecast = placement.job, placement.forecast
     patience_s = terms.patience_s.get(job.job_class)
-    if patience_s is None or job.alone or job.kind == "train" or placement.spurns:
+    if patience_s is None or job.alone or job.kind == "train":
         return False
     if placement.action is not Action.WAIT or forecast is None:
         return False
-    return (now_ms - job.held_since_ms) / 1000 + forecast[1] > patience_s
+    return _waited_s(job, now_ms) + forecast[1] > patience_s
+
+
+def _waited_s(job: HeldJob, now_ms: int) -> float:
+    return max(0, now_ms - job.held_since_ms) / 1000
 
 
 def _options(placement: Placement) -> Iterable[Option]:

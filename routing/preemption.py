@@ -43,13 +43,17 @@ class Option:
     # the pools on its device, itself among them: any of them may free memory
     sharers: tuple[str, ...] = ()
 
+    @property
+    def lacks(self) -> bool:
+        return self.slots > 0 or self.kv_tokens > 0 or self.memory_bytes > 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
     """A job that waits longer than its class should."""
 
     job: HeldJob
-    # predicted if nobody makes room, from now
+    # predicted if nobody makes room, from now; the end later by what it has waited already
     start_s: float
     finish_s: float
     options: Sequence[Option]
@@ -117,9 +121,9 @@ _Lack = tuple[float, float, float]
 
 def _leave(option: Option, able: Sequence[RunningJob]) -> list[RunningJob]:
     """As few runs as do, the cheapest first; none where even all of them do not do."""
-    lack = (option.slots, option.kv_tokens, option.memory_bytes)
-    if not _lacks(lack):
+    if not option.lacks:
         return []
+    lack = (option.slots, option.kv_tokens, option.memory_bytes)
     leave: list[RunningJob] = []
     left: _Lack = lack
     for run in sorted(able, key=_cost):

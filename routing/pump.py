@@ -221,14 +221,15 @@ class Pump:
         now_ms = self._picture.now_ms()
         # 2. who goes where
         placements = decide(held, cluster, now_ms, self._roster, deep=deep)
-        granted = [one for one in placements if one.grant and self._room.allows(one)]
-        leased = self._lease(role, granted, now_ms)
-        self.counters.preempted += self._room.make(role, placements, now_ms)
+        leased = self._lease(role, self._room.granted(placements, now_ms), now_ms)
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
         self._fail(hopeless[:FAILED_A_LOOK])
-        due = self._notes.due(placements, now_ms)
+        self.counters.preempted += self._room.make(role, placements, now_ms)
+        due = [
+            one for one in self._notes.due(placements, now_ms) if not self._room.serves(one.job.id)
+        ]
         if due:
             self._board.note([decision_of(one, now_ms) for one in due])
             self.counters.noted += len(due)

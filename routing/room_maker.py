@@ -28,8 +28,13 @@ class RoomMaker:
         # by pool and job, until when room is kept and for which rank
         self._kept: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def allows(self, placement: Placement) -> bool:
-        """Whether a job may take what it was given: room made for others is not for lower ones."""
+    def granted(self, placements: Sequence[Placement], now_ms: int) -> list[Placement]:
+        """Those that may take what they were given: room made for others is not for lower ones."""
+        if self._kept:
+            self._forget(placements, now_ms)
+        return [one for one in placements if one.grant and self._allows(one)]
+
+    def _allows(self, placement: Placement) -> bool:
         if not self._kept or placement.pool is None:
             return True
         rank, pool = RANKS[placement.job.job_class], placement.pool.pool
@@ -37,9 +42,12 @@ class RoomMaker:
             return True
         return all(place != pool or rank <= kept for (place, _), (_, kept) in self._kept.items())
 
+    def serves(self, job_id: str) -> bool:
+        """Room is being made for it, and it was told so."""
+        return any(job == job_id for _, job in self._kept)
+
     def make(self, role: PumpRole, placements: Sequence[Placement], now_ms: int) -> int:
         """Has runs leave for those that wait too long; says how many were asked."""
-        self._forget(placements, now_ms)
         blocked = blocked_heads(placements, self.terms, now_ms)
         if not blocked:
             return 0
@@ -60,8 +68,6 @@ class RoomMaker:
         return sum(self._board.preempt(role, [_stop(run, now_ms) for run in runs]))
 
     def _forget(self, placements: Sequence[Placement], now_ms: int) -> None:
-        if not self._kept:
-            return
         waiting = {one.job.id for one in placements}
         self._kept = {
             place: kept
