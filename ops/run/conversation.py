@@ -7,16 +7,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from noidle.errors import InvalidJob
 from noidle.jobs import Message, Role
-from ops.run.session import Answer
+
+if TYPE_CHECKING:
+    from ops.run.session import Answer
 
 ASK = "> "
 EXIT, CLEAR = "/exit", "/clear"
 HELP = f"{EXIT} or Ctrl-D ends, {CLEAR} starts anew, Ctrl-C stops an answer"
 
-Reply = Callable[[Sequence[Message], Callable[[], bool]], Answer]
+Reply = Callable[[Sequence[Message], Callable[[], bool]], "Answer"]
 """Answers the messages, showing text as it comes, until told to stop."""
 
 

@@ -36,12 +36,16 @@ def find_model(given: str, data_dir: Path, *, option: str = "--model") -> Wherea
     stored = _stored(store, given)
     if stored is not None:
         return stored
-    path = Path(given).expanduser()
-    if path.is_dir():
-        return Whereabouts(folder=path, name=path.resolve().name)
-    if path.exists():
-        allowed = "the folder that holds config.json, *.safetensors and tokenizer.json"
-        raise _refusal(option, given, allowed)
+    try:
+        path = Path(given).expanduser()
+        if path.is_dir():
+            return Whereabouts(folder=path, name=path.resolve().name)
+        if path.exists():
+            allowed = "the folder that holds config.json, *.safetensors and tokenizer.json"
+            raise _refusal(option, given, allowed)
+    # a home that nobody has, a name that no system takes, a folder that is closed
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _refusal(option, given, f"a folder that can be read: {error}") from None
     known = ", ".join(store.names()) or "none yet; `noidle model add PATH` adds one"
     raise _refusal(option, given, f"a folder, or a model of {data_dir}: {known}")
 

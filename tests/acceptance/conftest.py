@@ -1,9 +1,11 @@
 """Real processes that several files share, and figures that tests report."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.acceptance.small_models import LONG_CONTEXT, write_llama, write_qwen
 from tests.integration.ops.local import Local
 
 FIGURES = pytest.StashKey[list[str]]()
@@ -18,6 +20,15 @@ def echo_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
         yield local
     finally:
         local.close()
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models as transformers writes them: `tiny-llama` and `tiny-qwen`."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_llama(folder / "tiny-llama")
+    write_qwen(folder / "tiny-qwen", LONG_CONTEXT)
+    return folder
 
 
 @pytest.fixture

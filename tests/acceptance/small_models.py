@@ -11,6 +11,8 @@ from tests.unit.tensor_llm.checkpoints import CLASSES
 from tests.unit.tensor_llm.families import family_json
 
 CONTEXT = 512
+LONG_CONTEXT = 8192
+"""Tokens that no test waits for."""
 SIZES = {
     "hidden_size": 60,
     "intermediate_size": 96,
@@ -51,9 +53,10 @@ def write_llama(folder: Path) -> Path:
     )
 
 
-def write_qwen(folder: Path) -> Path:
+def write_qwen(folder: Path, context: int = CONTEXT) -> Path:
     """Of Qwen3's form: norms of queries and keys, a tied head, float32."""
-    config = Qwen3Config(**SIZES, vocab_size=640, tie_word_embeddings=True)
+    sizes = SIZES | {"max_position_embeddings": context}
+    config = Qwen3Config(**sizes, vocab_size=640, tie_word_embeddings=True)
     tokens = {"eos_token": "<|im_end|>"}
     return _write(folder, "qwen3", config, "qwen2", tokens, CHATML, torch.float32)
 
