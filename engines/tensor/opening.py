@@ -209,12 +209,6 @@ class MemoryOpener:
 
     def _weight_bytes(self, folder: Path, config: ModelConfig) -> int:
         device = self._device
-        try:
-            memory_report(folder, kv_tokens=0, chunk=1)
-        except NotImplementedError:  # TEMPORARY
-            from tensor_llm.families.directory import read_directory
-
-            return read_directory(folder).weight_bytes
         report = memory_report(
             folder,
             kv_tokens=0,

@@ -17,14 +17,15 @@ from tensor_llm.quantization import PackedWeight
 @torch.inference_mode()
 def touch(model: Decoder, progress: Progress) -> None:
     """Reads a byte of each page that lies on the host."""
-    for tensor in _weights(model):
+    for tensor in weights_of(model):
         if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
             pages = tensor.detach().reshape(-1).view(torch.uint8)[:: mmap.PAGESIZE]
             int(pages.sum())
             progress.mark()
 
 
-def _weights(model: Decoder) -> Iterator[Tensor]:
+def weights_of(model: Decoder) -> Iterator[Tensor]:
+    """Plain and packed ones; what two parts share comes twice."""
     yield from model.parameters()
     for module in model.modules():
         packed = getattr(module, "packed", None)

@@ -36,6 +36,47 @@ def test_the_same_prompt_seed_and_position_give_the_same_word():
     assert say(start())[1]["text"].startswith(say(start(max_tokens=5))[1]["text"])
 
 
+def talk(*turns, **more):
+    op = start(**more)
+    del op["job"]["prompt"]
+    op["job"]["messages"] = [{"role": role, "content": content} for role, content in turns]
+    return op
+
+
+def test_a_conversation_is_answered_in_its_own_words():
+    asked = [("system", "be brief"), ("user", PROMPT)]
+    answer = say(talk(*asked))[1]
+    assert answer == say(talk(*asked))[1]
+    assert answer["text"] != say(talk(asked[1]))[1]["text"]
+    assert set(answer["text"].split()) <= set(f"system: be brief user: {PROMPT}".split())
+    assert answer["prompt_tokens"] > say(talk(asked[1]))[1]["prompt_tokens"]
+
+
+def test_a_conversation_over_the_context_is_refused_with_its_field():
+    with pytest.raises(JobFault) as refused:
+        Answer(talk(("user", "cat " * 50)), Described({"ECHO_CONTEXT": "40"}))
+    assert refused.value.error["field"] == "messages"
+
+
+def test_the_last_message_can_ask_to_fail():
+    op = talk(("user", PROMPT), ("assistant", "yes"), ("user", "!fail 3"))
+    answer = Answer(op, Described({}))
+    for _ in range(3):
+        answer.step()
+    with pytest.raises(JobFault):
+        answer.step()
+
+
+@pytest.mark.parametrize("broken_after", [0, 1, 5, 11])
+def test_an_answer_tells_how_likely_each_of_its_tokens_was(broken_after):
+    steps, whole = say(start(logprobs=True))
+    assert len(whole["logprobs"]) == len(whole["tokens"])
+    before = steps[:broken_after]
+    text, tokens = "".join(step["text"] for step in before), tokens_of(before)
+    assert say(start(logprobs=True, text=text, tokens=tokens))[1]["logprobs"] == whole["logprobs"]
+    assert say(start())[1]["logprobs"] is None
+
+
 def test_the_steps_joined_are_the_result():
     steps, result = say(start(stop=["never"]))
     assert "".join(step["text"] for step in steps) == result["text"]

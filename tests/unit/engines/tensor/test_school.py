@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from engines.protocol import Done, Dropped, Start, Yield
+from engines.protocol import Done, Dropped, Failed, Start, Yield
 from engines.tensor.device import Device
 from engines.tensor.outbox import Outbox
 from engines.tensor.rates import RateBook
 from engines.tensor.school import KEEP_S, School
 from noidle.jobs import ModelShape, Train
+from tensor_llm.adding import add_model
+from tensor_llm.quantization import WeightFormat
 from tensor_llm.store import ModelStore
 
 CPU = torch.device("cpu")
@@ -70,7 +72,7 @@ class World:
         return [step.step for step in told if step.run == run and step.step is not None]
 
     def end(self, run):
-        ends = (Done, Dropped, Yield)
+        ends = (Done, Dropped, Failed, Yield)
         while not (found := [e for e in self.events if isinstance(e, ends) and e.run == run]):
             self.turn()
         return found[0]
@@ -217,3 +219,15 @@ def test_paused_again_and_again_a_training_takes_the_steps_of_an_undisturbed_one
         checkpoint = getattr(world.end(run), "checkpoint", None)
     again = {run.step: run.loss for e in world.events for run in getattr(e, "runs", ()) if run.step}
     assert again == told
+
+
+def test_packed_weights_learn_nothing_and_the_refusal_says_what_to_do(world, tmp_path):
+    world.begin("a", steps=1)
+    world.end("a")
+    store = ModelStore(tmp_path)
+    add_model(store, store.directory("m"), "small", format=WeightFormat.INT8)
+    world.begin("b", model="small")
+    error = world.end("b").error
+    assert (error.code, error.field) == ("invalid", "model")
+    assert "int8" in error.value
+    assert "without --format" in error.allowed
