@@ -258,3 +258,44 @@ def test_nobody_looks_into_pools_while_nobody_is_blocked(
     for _ in range(4):
         cluster.look()
     assert asked == []
+
+
+def test_who_ends_sooner_by_waiting_than_in_a_free_pool_is_not_blocked(cluster: Cluster) -> None:
+    cluster.run("long", JobClass.BATCH)
+    slow = {"engine": EngineName.GPU, "tokens_per_s": 0.5}
+    cluster.accept("urgent", JobClass.INTERACTIVE)
+    for _ in range(3):
+        cluster.publish("gpu@a", **slow)
+        cluster.look()
+    assert cluster.state("urgent") is JobState.HELD
+    assert not cluster.board.running([POOL])[0].leaving
+
+
+def test_what_left_does_not_go_back_while_more_is_to_leave_for_a_job_that_may_go_elsewhere() -> (
+    None
+):
+    """By waiting it would go to the other pool, so no look reserves anything here for it."""
+    cluster = Cluster()
+    here = {"slots": 3, "kv_tokens_total": 2064, "tokens_per_s": 50.0}
+    there = {"engine": EngineName.GPU, "tokens_per_s": 60.0}
+    cluster.publish(**here)
+    for job in ("a", "b"):
+        cluster.accept(job, JobClass.BATCH, max_tokens=1000, engine="cpu")
+    cluster.look(**here)
+    for job in ("a", "b"):
+        cluster.claim(job)
+    cluster.publish("gpu@a", **there)
+    cluster.accept("busy", JobClass.INTERACTIVE, max_tokens=600, engine="gpu")
+    cluster.look(**here)
+    cluster.accept("urgent", JobClass.INTERACTIVE, max_tokens=1100)
+    cluster.look(**here)
+    assert "gpu@a" in cluster.board.decisions("urgent")[0].reason
+    assert [one.leaving for one in cluster.board.running([POOL])] == [True, True]
+    cluster.leave("a")
+    for _ in range(3):
+        cluster.publish("gpu@a", **there)
+        cluster.look(**here)
+        assert cluster.state("a") is JobState.HELD
+    cluster.leave("b")
+    cluster.look(**here)
+    assert cluster.state("urgent") is JobState.LEASED
