@@ -184,7 +184,7 @@ def test_a_dropped_run_leaves_at_once_wherever_it_is(steps):
             world.batch.step()
         world.batch.drop(dropped)
     # nothing is computed for nobody
-    assert not (world.core.waiting or world.core.running)
+    assert [*world.core.waiting, *world.core.running] == []
     ends = world.go()
     assert [type(end) for end in ends.values()] == [Dropped, Dropped]
 
