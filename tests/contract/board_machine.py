@@ -11,9 +11,7 @@ from noidle.jobs import JobClass
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Lease, StepReport, Verdict
-from routing.bounds import PREEMPTIONS_IN_A_ROW
-from routing.order import RANKS
-from routing.running import Preemption, RunningJob
+from routing.running import Preemption
 from tests.contract.board_world import decision, generate, train
 from tests.contract.watched_board import SLOTS, Seen, WatchedCluster
 
@@ -96,17 +94,8 @@ class BoardMachine(WatchedCluster):
             free_memory=free,
             decision=decision(run.id, "preempt", "makes room"),
         )
-        if self.board.preempt(role, [wish])[0]:
-            self.asked(run, other)
-
-    def asked(self, run: RunningJob, other: str) -> None:
-        job, status = self.jobs[run.id], self.statuses()
-        if not run.leaving:
-            assert status[other].state is JobState.HELD
-            assert RANKS[status[other].job_class] < RANKS[run.job_class]
-            job.row += 1
-            assert job.row == run.preemptions + 1 <= PREEMPTIONS_IN_A_ROW
-        job.asked = status[run.id].state is JobState.RUNNING
+        self.board.preempt(role, [wish])
+        self.take_note()
 
     @rule()
     def router_dies(self) -> None:

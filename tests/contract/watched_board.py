@@ -12,7 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from noidle.results import JobResult, JobState, JobStatus
 from noidle.snapshot import ModelInfo, PoolState, Rates
 from routing.board import Board, HeldJob, Lease, PoolLoad, PumpRole
+from routing.bounds import PREEMPTIONS_IN_A_ROW
+from routing.order import RANKS
 from routing.pump import Pump
+from routing.running import Preemption, RunningJob
 from tests.contract.board_world import ECHO, Cluster, World, snapshot
 
 SLOTS = {"cpu@here": 1, "gpu@there": 3}
@@ -43,6 +46,9 @@ class Watched:
         self.seen: list[HeldJob] = []
         self.granted: list[Lease] = []
         self.wishes: list[Lease] = []
+        # runs that were to make room, as they were before, and for whom
+        self.asked: list[tuple[RunningJob, str]] = []
+        self._running: list[RunningJob] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._board, name)
@@ -50,6 +56,19 @@ class Watched:
     def waiting(self, per_set: int) -> tuple[list[HeldJob], dict[str, PoolLoad]]:
         self.seen, loads = self._board.waiting(per_set)
         return self.seen, loads
+
+    def running(self, pools: list[str]) -> list[RunningJob]:
+        self._running = self._board.running(pools)
+        return self._running
+
+    def preempt(self, role: PumpRole, wishes: list[Preemption]) -> list[bool]:
+        answers = self._board.preempt(role, wishes)
+        runs = {run.id: run for run in self._running}
+        for wish, yes in zip(wishes, answers, strict=True):
+            if yes:
+                assert wish.for_job is not None
+                self.asked.append((runs[wish.job], wish.for_job))
+        return answers
 
     def lease(self, role: PumpRole, leases: list[Lease]) -> list[bool]:
         answers = self._board.lease(role, leases)
@@ -72,6 +91,8 @@ class WatchedCluster(RuleBasedStateMachine):
         self.jobs: dict[str, Seen] = {}
         # of leases that were granted, by token
         self.leases: dict[str, Lease] = {}
+        # jobs that room was made for
+        self.served: set[str] = set()
         # tokens, oldest first
         self.claimed: list[str] = []
         self.over: list[str] = []
@@ -110,9 +131,26 @@ class WatchedCluster(RuleBasedStateMachine):
             assert lease.token not in self.leases
             self.leases[lease.token] = lease
         self.board.granted = []
+        for run, other in self.board.asked:
+            self.note_asked(run, other)
+        self.board.asked = []
+
+    def note_asked(self, run: RunningJob, other: str) -> None:
+        """Only what is lower and not protected makes room."""
+        job, status = self.jobs[run.id], self.statuses()
+        self.served.add(other)
+        if not run.leaving:
+            assert status[other].state is JobState.HELD
+            assert RANKS[status[other].job_class] < RANKS[run.job_class]
+            job.row += 1
+            assert job.row == run.preemptions + 1 <= PREEMPTIONS_IN_A_ROW
+        job.asked = status[run.id].state is JobState.RUNNING
 
     def check_order(self) -> None:
-        """Within a set nobody passes one before it who needs no more than it does."""
+        """Within a set nobody passes one before it who needs no more than it does; but for those
+        that were to go where room is kept for another."""
+        if self.served & {job.id for job in self.board.seen}:
+            return
         granted = {lease.job for lease in self.board.granted}
         before: dict[tuple[Any, ...], list[HeldJob]] = {}
         for job in sorted(self.board.seen, key=_turn):
