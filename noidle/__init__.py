@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         JobClass,
         Message,
         ModelShape,
+        Role,
         Score,
         Train,
     )
@@ -60,6 +61,7 @@ __all__ = [
     "NoidleError",
     "Overloaded",
     "ResultTimeout",
+    "Role",
     "Score",
     "StreamEvent",
     "Train",

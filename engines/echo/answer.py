@@ -1,8 +1,8 @@
 """Runs that read and write text: generate and score.
 
 Owns what an echo says, which the prompt, the seed and the position decide; knows nothing of
-time. Prompts that begin with !crash, !hang or !fail do what they say, behind as many tokens as
-follow (`!crash 5`)."""
+time. A conversation is read as its turns, one a line. Prompts, or last messages, that begin with
+!crash, !hang or !fail do what they say, behind as many tokens as follow (`!crash 5`)."""
 
 import hashlib
 import math
@@ -21,20 +21,19 @@ class Answer:
 
     def __init__(self, start: Json, described: Described) -> None:
         job = start["job"]
-        if "prompt" not in job:
-            said = f"{len(job.get('messages', ()))} messages"
-            raise JobFault.of("messages", said, "a prompt; an echo has no chat template")
-        prompt, pieces = job["prompt"], PIECES.findall(job["prompt"])
+        field, prompt, asked = _read(job)
+        pieces = PIECES.findall(prompt)
         self.model = job["model"]
         self.revision = described.revision(self.model, start.get("revision"))
         self.limit, self.stop = job.get("max_tokens", 128), job.get("stop", [])
-        described.check_fits("prompt", len(pieces), self.limit)
+        described.check_fits(field, len(pieces), self.limit)
         self.prefill_left = self.prompt_tokens = len(pieces)
         self.kv_tokens = len(pieces) + self.limit
         self._words = [piece for piece in pieces if not piece.isspace()] or ["…"]
         seed = start["seed"].to_bytes(8, "big")
         self._salt = hashlib.blake2b(prompt.encode(), digest_size=8, key=seed)
-        self._trick = TRICK.match(prompt)
+        self._trick = TRICK.match(asked)
+        self._wants_logprobs = job.get("logprobs", False)
         self._position = len(start.get("tokens", ()))
         known = "".join(self._piece(at)[1] for at in range(self._position))
         # not emitted yet, as it may be the beginning of a stop string
@@ -98,7 +97,10 @@ class Answer:
         raise JobFault("engine", f"the prompt asked to fail behind {self._position} tokens")
 
     def _result(self, reason: str) -> Json:
+        # those of former attempts too: a real model reads all tokens again
+        shown = map(self._piece, range(self._position))
         return {
+            "logprobs": [_logprob(piece) for _, piece in shown] if self._wants_logprobs else None,
             "text": "".join(self._text),
             "tokens": self._tokens,
             "finish_reason": reason,
@@ -112,7 +114,7 @@ class Answer:
 
 
 class Reading:
-    """A score run: longer pieces are less likely."""
+    """A score run."""
 
     def __init__(self, start: Json, described: Described) -> None:
         self._pieces = PIECES.findall(start["job"]["text"])
@@ -123,7 +125,7 @@ class Reading:
         self.prefill_s = self.decode_s = 0.0
 
     def step(self) -> tuple[Json, Json | None]:
-        logprobs = [-len(piece.encode()) / 4 for piece in self._pieces[1:]]
+        logprobs = [_logprob(piece) for piece in self._pieces[1:]]
         result = {
             "prompt_tokens": self.prompt_tokens,
             "logprobs": logprobs,
@@ -133,3 +135,16 @@ class Reading:
             "prefill_ms": self.prefill_s * 1000,
         }
         return {}, result
+
+
+def _read(job: Json) -> tuple[str, str, str]:
+    """The field that holds what is read, its text, and the part that asks."""
+    if "messages" not in job:
+        return "prompt", job["prompt"], job["prompt"]
+    turns = [f"{one['role']}: {one['content']}\n" for one in job["messages"]]
+    return "messages", "".join(turns), job["messages"][-1]["content"]
+
+
+def _logprob(piece: str) -> float:
+    """Longer pieces are less likely."""
+    return -len(piece.encode()) / 4

@@ -14,6 +14,7 @@ EXAMPLES = ROOT / "examples"
 TEXT = "It was the best of times, it was the worst of times. " * 40
 RUNS = {
     "generate.py": (["echo", "so it goes"], ["64 tokens by echo built-in on cpu@box", "chosen"]),
+    "chat.py": (["echo", "to be?", "or not?"], ["> to be?\n", "> or not?\n"]),
     "score.py": (["echo", "to be", "not to be"], ["  to be\n", "  not to be\n"]),
     "train_then_ask.py": (["FILE", "mini", "5"], ["step 5 of 5", "held-out loss"]),
     "plain_celery.py": (["echo"], ["on cpu@box"]),

@@ -15,8 +15,10 @@ from noidle import (
     JobExpired,
     JobFailed,
     JobState,
+    Message,
     Overloaded,
     ResultTimeout,
+    Role,
     UnknownJob,
     keys,
 )
@@ -39,6 +41,17 @@ def test_a_job_is_held_runs_and_is_done(client: Client, pool: HandPool):
     assert (result.text, result.tokens, result.pool) == ("world", (1, 2), POOL)
     assert result.times.total_ms is not None
     assert job.status().state is JobState.DONE
+
+
+def test_a_conversation_is_a_job_like_others(client: Client, pool: HandPool):
+    setup = {"role": "system", "content": "be brief"}
+    job = client.chat([setup, Message(role=Role.USER, content="Hello")], model="m", max_tokens=3)
+    claim = pool.start(job.id)
+    assert [one.content for one in claim.job.messages] == ["be brief", "Hello"]
+    pool.finish(job.id, "one", [1])
+    assert job.result().text == "one"
+    with pytest.raises(InvalidJob, match=r"messages\.0\.role"):
+        client.chat([{"role": "me", "content": "Hello"}], model="m")
 
 
 def test_a_stream_gives_each_piece_when_it_is_made(client: Client, pool: HandPool):

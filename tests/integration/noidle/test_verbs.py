@@ -81,6 +81,45 @@ def test_submit_reads_standard_input(pool: HandPool, capsys, monkeypatch):
     assert claim.job.model_dump()["prompt"] == "こんにちは"
 
 
+def sent(pool: HandPool, capsys) -> dict:
+    """The job of the command that printed its id."""
+    return pool.start(capsys.readouterr().out.strip()).job.model_dump(mode="json")
+
+
+CHAT = ["submit", "chat", "--model", "m", "--no-wait"]
+
+
+def test_submit_sends_a_conversation_turn_by_turn(pool: HandPool, capsys):
+    turns = [flag for turn in ("hi", "hello", "and now?") for flag in ("--message", turn)]
+    more = ["--system", "be brief", "--max-tokens", "3", "--logprobs"]
+    assert main([*CHAT, *turns, *more]) == 0
+    job = sent(pool, capsys)
+    assert [(one["role"], one["content"]) for one in job["messages"]] == [
+        ("system", "be brief"),
+        ("user", "hi"),
+        ("assistant", "hello"),
+        ("user", "and now?"),
+    ]
+    assert (job["prompt"], job["max_tokens"], job["logprobs"]) == (None, 3, True)
+
+
+@pytest.mark.parametrize("flags", [[], ["--message", "-"], ["--file", "FILE"]])
+def test_submit_reads_the_last_turn_from_where_it_is(
+    pool: HandPool, capsys, monkeypatch, tmp_path, flags
+):
+    (tmp_path / "asked").write_text("こんにちは")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("こんにちは".encode())))
+    given = [str(tmp_path / "asked") if one == "FILE" else one for one in flags]
+    assert main([*CHAT, *given]) == 0
+    assert sent(pool, capsys)["messages"] == [{"role": "user", "content": "こんにちは"}]
+
+
+def test_submit_shows_the_answer_to_a_conversation(pool: HandPool, capsys):
+    with running(pool, answer):
+        assert main(["submit", "chat", "--model", "m", "--message", "hi"]) == 0
+    assert capsys.readouterr() == ("one two\n", "")
+
+
 def test_a_text_given_twice_is_refused(capsys, tmp_path):
     """The file was passed over in silence."""
     (tmp_path / "text").write_text("some text")
@@ -171,6 +210,12 @@ def test_a_failed_job_is_json_for_programs(pool: HandPool, capsys):
             2,
             "text is missing: allowed is exactly one of text and path",
         ),
+        (
+            [*CHAT, "--message", "a", "--message", "b"],
+            2,
+            "message = '2 turns': allowed is an odd number: user and model take turns",
+        ),
+        ([*CHAT, "--message", ""], 2, "messages.0.content = '': allowed is text of at least 1"),
         (["status", "nobody"], 3, "no job nobody is known"),
         (["explain", "nobody"], 3, "no job nobody is known"),
         (["cancel", "nobody"], 3, "no job nobody is known"),
