@@ -6,13 +6,11 @@ different devices. Knows nothing of sampling, text or files.
 Letters: B rows, T tokens, E residual width, V vocabulary."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from tensor_llm.attention import Attending, WholeSequences
-from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
 from tensor_llm.layers import Angles, Layer, RMSNorm
 from tensor_llm.shapes import check_shape
@@ -21,10 +19,9 @@ from tensor_llm.shapes import check_shape
 class Decoder(nn.Module):
     """Pre-norm transformer decoder.
 
-    `forward` is the uncached path (training, scoring). `prefill` reads a chunk of one row,
-    `decode` one token of each of several rows; both continue where the cache stands.
-    `embed`, `run_layers` and `head` are the same path in pieces; between them the caller moves
-    activations where the next piece lies. Callers of the pieces see to `torch.inference_mode`.
+    `forward` reads whole sequences (training). `embed`, `run_layers` and `head` are the same path
+    in pieces, with whatever keeps keys and values; between them the caller moves activations
+    where the next piece lies. Callers of the pieces see to `torch.inference_mode`.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -80,23 +77,6 @@ class Decoder(nn.Module):
     def forward(self, token_BT: Tensor) -> Tensor:
         """Logits (B, T, V) of whole sequences, without a cache."""
         return self.head(self.run_layers(self.embed(token_BT)))
-
-    @torch.inference_mode()
-    def prefill(self, token_T: Tensor, cache: KVCache, row: int) -> Tensor:
-        """Reads the next chunk of one row; returns logits (V) after its last token."""
-        check_shape("token_T", token_T, None)
-        span = cache.extend([row], len(token_T))
-        x_BTE = self.run_layers(self.embed(token_T[None]), attending=span)
-        logits_BTV = self.head(x_BTE[:, -1:])
-        return logits_BTV[0, 0]
-
-    @torch.inference_mode()
-    def decode(self, token_B: Tensor, cache: KVCache, rows: Sequence[int]) -> Tensor:
-        """Reads one token of each row, whatever their lengths; returns logits (B, V)."""
-        check_shape("token_B", token_B, len(rows))
-        span = cache.extend(rows, 1)
-        logits_BTV = self.head(self.run_layers(self.embed(token_B[:, None]), attending=span))
-        return logits_BTV[:, 0]
 
 
 def new_decoder(config: ModelConfig, seed: int) -> Decoder:

@@ -8,13 +8,12 @@ from torch import Tensor, nn
 
 from tensor_llm.kernels.library import AnyWeight
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, pack, pack_linears
-from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
+from tensor_llm.kernels.plan import DecoderPlan, LayerPlan, Projection
 from tensor_llm.quantization import WeightFormat
 from tensor_llm.rotary import frequencies
 
 if TYPE_CHECKING:
     # the model may come to use these kernels itself
-    from tensor_llm.cache import KVCache
     from tensor_llm.model import Decoder
 
 
@@ -37,11 +36,6 @@ def plan_of(decoder: "Decoder", start: int = 0, stop: int | None = None) -> Deco
         head_size=config.head_size,
         norm_epsilon=config.norm_epsilon,
     )
-
-
-def blocks_of(cache: "KVCache") -> KVBlocks:
-    """A cache with a row a sequence: row r is block r."""
-    return KVBlocks(keys=cache.k_LBCKD.unbind(0), values=cache.v_LBCKD.unbind(0))
 
 
 def pack_decoder(

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tensor_llm.cache import KVCache
 from tensor_llm.config import ModelConfig
 from tensor_llm.kernels import builder, reference
-from tensor_llm.kernels.binding import blocks_of, pack_decoder, plan_of
+from tensor_llm.kernels.binding import pack_decoder, plan_of
 from tensor_llm.kernels.library import Kernels, all_kernels
 from tensor_llm.kernels.linear import PackedEmbedding, PackedLinear, linear, pack_linears
 from tensor_llm.kernels.plan import DecoderPlan, KVBlocks, LayerPlan, Projection
@@ -22,6 +21,9 @@ from tensor_llm.kernels.rows import Rows
 from tensor_llm.kernels.step import DecodeStep
 from tensor_llm.model import new_decoder
 from tensor_llm.quantization import PackedWeight, WeightFormat, quantize, relative_error
+from tensor_llm.serving.paged import PagedCache
+from tensor_llm.serving.torch_executor import TorchExecutor
+from tests.unit.tensor_llm.serving.batches import make_batch
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
 KINDS = list(TOLERANCE)
@@ -324,19 +326,23 @@ def test_a_decoders_step_equals_its_own_decoding(format_, tied):
     decoder = new_decoder(config, seed=1).to(torch.bfloat16)
     if format_ is not None:
         pack_decoder(decoder, format_)
-    caches = [KVCache(config, rows=3, dtype=torch.bfloat16) for _ in range(2)]
-    for cache in caches:
-        for length in (9, 20):
-            decoder.prefill(torch.arange(length), cache, cache.claim())
-    token = torch.tensor([5, 70])
-    wanted = decoder.decode(token, caches[0], [0, 1])
-    step = DecodeStep(plan_of(decoder), blocks_of(caches[1]))
+    caches = [PagedCache(config, blocks=3, block_tokens=32, dtype=torch.bfloat16) for _ in range(2)]
+    table = [[2], [0]]
+    executors = [TorchExecutor(decoder, cache) for cache in caches]
+    for executor in executors:
+        texts = {row: (list(range(length)), 0) for row, length in enumerate((9, 20))}
+        executor.run(make_batch({}, texts, table, 32))
+    batch = make_batch({0: (5, 9), 1: (70, 20)}, {}, table, 32)
+    wanted = executors[0].run(batch).land()
+    blocks = KVBlocks(keys=caches[1].keys, values=caches[1].values)
+    step = DecodeStep(plan_of(decoder), blocks)
     with torch.inference_mode():
-        each = torch.arange(2)
-        found = step(token, Rows.of(torch.tensor([9, 20]), each, each[:, None]))
-    assert error(found, wanted) < 0.03
-    for part in ("k_LBCKD", "v_LBCKD"):
-        assert error(getattr(caches[1], part), getattr(caches[0], part)) < 0.02
+        rows = Rows.of(batch.position_M, batch.sequence_M, batch.table_SX)
+        found = step(batch.token_M, rows)
+    assert error(found, wanted) < 0.04
+    for part in ("keys", "values"):
+        for mine, theirs in zip(getattr(caches[1], part), getattr(caches[0], part), strict=True):
+            assert error(mine, theirs) < 0.02
 
 
 def test_sizes_that_no_vector_holds_go_through_torch():
