@@ -158,7 +158,9 @@ class Core:
         self.executor.close()
 
     def _budget(self) -> int:
-        return self._chunk_tokens() if callable(self._chunk_tokens) else self._chunk_tokens
+        wanted = self._chunk_tokens() if callable(self._chunk_tokens) else self._chunk_tokens
+        # with less nothing would ever be read
+        return max(1, wanted)
 
     def _launch(self, plan: Plan) -> Launch:
         now_s = self._clock()

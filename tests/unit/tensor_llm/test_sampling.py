@@ -3,7 +3,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensor_llm.sampling import Sampling, SamplingBatch, sample, uniform
+from tensor_llm.sampling import (
+    Sampling,
+    SamplingBatch,
+    SamplingRows,
+    logprobs,
+    sample,
+    uniform,
+)
 
 V = 40
 samplings = st.builds(
@@ -161,3 +168,25 @@ def test_wrong_shapes_stop_at_the_border():
         sample(logits(3), batch, [0, 1])
     with pytest.raises(ValueError, match="position_B has shape"):
         sample(logits(2), batch, [0])
+
+
+def test_log_probabilities_are_those_before_temperature_and_cuts():
+    logits_BV = logits(5)
+    token_B = torch.tensor([0, 7, 39, 7, 12])
+    wanted_B = logits_BV.log_softmax(-1)[torch.arange(5), token_B]
+    torch.testing.assert_close(logprobs(logits_BV, token_B), wanted_B)
+
+
+def test_choices_are_written_in_place_and_only_the_first_rows_are_meant():
+    rows = SamplingRows(4)
+    first = rows.write([Sampling(temperature=0.5, top_k=3, top_p=0.7, seed=9)] * 3)
+    second = rows.write([Sampling(), Sampling(temperature=2.0, seed=2**63 - 1)])
+    assert second.seed_B.data_ptr() == first.seed_B.data_ptr()
+    assert second.temperature_B.tolist() == [1.0, 2.0]
+    assert second.top_p_B.tolist() == [1.0, 1.0]
+    assert second.seed_B.tolist() == [0, 2**63 - 1]
+    assert second.greedy_B.tolist() == [True, False]
+    assert not second.any_cuts
+    assert first.any_cuts
+    # a batch that takes the likeliest tokens reads none of them
+    assert rows.write([Sampling()]).all_greedy
