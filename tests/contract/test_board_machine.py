@@ -7,7 +7,7 @@ from tests.contract.board_machine import BoardMachine
 from tests.contract.board_world import MemoryWorld, RedisWorld, World
 
 RUNS = settings(
-    max_examples=40,
+    max_examples=30,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
