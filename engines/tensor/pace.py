@@ -24,5 +24,10 @@ class Pace:
         per_s = self._rates.prefill.per_s
         if per_s is None:
             return FIRST_PART
-        tokens = int(per_s * (PART_S if self.decoding else ALONE_PART_S)) // self.models
-        return max(SMALLEST_PART, min(LARGEST_PART, tokens))
+        beside = _tokens(per_s * PART_S / self.models)
+        self._rates.chunk_tokens = beside
+        return beside if self.decoding else _tokens(per_s * ALONE_PART_S / self.models)
+
+
+def _tokens(wanted: float) -> int:
+    return max(SMALLEST_PART, min(LARGEST_PART, int(wanted)))

@@ -1,8 +1,9 @@
-"""How fast the engine is, learnt from what it does.
+"""How fast the engine is, and how sure that is, learnt from what it does.
 
 Owns the running measurements and the decision when they are worth telling; knows nothing of
 who uses them."""
 
+import math
 from collections.abc import Callable
 
 from engines.protocol import RatesMeasured
@@ -14,28 +15,47 @@ LONG_PART = 64
 """Tokens read at once, from which on a prompt's speed is that of long prompts."""
 NEWS = 0.02
 """Change worth telling, as a share."""
+LEAST = 2.5
+"""Measurements, older ones counting less, before they tell how far they scatter."""
+_ERRORS = ("prefill_error", "step_error")
 
 
 class Speed:
     """Units a second, heavier measurements counting more."""
 
     def __init__(self) -> None:
-        self._units = self._spent_s = 0.0
+        self._n = self._units = self._spent_s = 0.0
+        self._squares = self._products = self._spent_squares = 0.0
 
     def add(self, units: float, spent_s: float) -> None:
+        self._n = self._n * MEMORY + 1
         self._units = self._units * MEMORY + units
         self._spent_s = self._spent_s * MEMORY + spent_s
+        self._squares = self._squares * MEMORY + units * units
+        self._products = self._products * MEMORY + units * spent_s
+        self._spent_squares = self._spent_squares * MEMORY + spent_s * spent_s
 
     @property
     def per_s(self) -> float | None:
         return self._units / self._spent_s if self._spent_s > 0 else None
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the time a unit takes, by that time; None before the third
+        measurement."""
+        if self._n < LEAST or self._spent_s <= 0:
+            return None
+        unit_s = self._spent_s / self._units
+        # squared, what the measurements differ by from what the mean predicts
+        rest = self._spent_squares - 2 * unit_s * self._products + unit_s**2 * self._squares
+        return math.sqrt(max(0.0, rest) * self._n / (self._n - 1)) / self._spent_s
 
 
 class Line:
     """Least squares of time over batch size, older points fading: step_s + slope * batch."""
 
     def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
+        self._n = self._x = self._y = self._xx = self._xy = self._yy = 0.0
 
     def add(self, batch: int, spent_s: float) -> None:
         self._n = self._n * MEMORY + 1
@@ -43,6 +63,7 @@ class Line:
         self._y = self._y * MEMORY + spent_s
         self._xx = self._xx * MEMORY + batch * batch
         self._xy = self._xy * MEMORY + batch * spent_s
+        self._yy = self._yy * MEMORY + spent_s * spent_s
 
     def fit(self) -> tuple[float, float] | None:
         """Constant and slope, neither negative; None before the first point."""
@@ -56,6 +77,24 @@ class Line:
             slope = max(0.0, (self._xy / self._n - mean_x * mean_y) / spread)
         constant = mean_y - slope * mean_x
         return (constant, slope) if constant >= 0 else (0.0, mean_y / mean_x)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of a step of mean size, by its time; None before the third point."""
+        found = self.fit()
+        if self._n < LEAST or found is None or self._y <= 0:
+            return None
+        constant, slope = found
+        rest = (
+            self._yy
+            + constant**2 * self._n
+            + slope**2 * self._xx
+            - 2 * constant * self._y
+            - 2 * slope * self._xy
+            + 2 * constant * slope * self._x
+        )
+        # two were fitted
+        return math.sqrt(max(0.0, rest) * self._n / (self._n - 2)) / self._y
 
 
 class Reading:
@@ -72,6 +111,10 @@ class Reading:
     def per_s(self) -> float | None:
         return self._long.per_s or self._short.per_s
 
+    @property
+    def error(self) -> float | None:
+        return (self._short if self._long.per_s is None else self._long).error
+
 
 class RateBook:
     """All that is measured; `news` is worth an event about once a second."""
@@ -80,6 +123,8 @@ class RateBook:
         self._clock = clock
         self.prefill, self.load, self.train = Reading(), Speed(), Speed()
         self.decode = Line()
+        # tokens of prompts that are read in a step beside which others decode
+        self.chunk_tokens: int | None = None
         self._told = RatesMeasured()
         self._told_at_s = -TELL_EVERY_S
 
@@ -119,6 +164,9 @@ class RateBook:
             prefill_tokens_per_s=self.prefill.per_s,
             step_s=step[0] if step else None,
             step_s_per_sequence=step[1] if step else None,
+            chunk_tokens=self.chunk_tokens,
+            prefill_error=self.prefill.error,
+            step_error=self.decode.error,
             load_bytes_per_s=self.load.per_s,
             train_tokens_per_s=self.train.per_s,
         )
@@ -128,6 +176,9 @@ def _differ(new: RatesMeasured, old: RatesMeasured) -> bool:
     before = old.model_dump(exclude={"event"})
     for name, value in new.model_dump(exclude={"event"}).items():
         known = before[name]
-        if value is not None and (known is None or abs(value - known) > NEWS * abs(known)):
+        # how sure a speed is changes all the time, and is told along with it
+        if value is None or (known is not None and name in _ERRORS):
+            continue
+        if known is None or abs(value - known) > NEWS * abs(known):
             return True
     return False

@@ -31,3 +31,9 @@ def test_a_part_takes_a_tenth_of_a_second_beside_others_and_a_quarter_alone(
 def test_no_part_is_tiny_or_huge():
     assert pace(10).part_tokens() == SMALLEST_PART
     assert pace(1e6).part_tokens() == LARGEST_PART
+
+
+def test_routers_are_told_what_is_read_beside_others():
+    one = pace(1000)
+    assert one.part_tokens() == 250
+    assert one._rates.chunk_tokens == 100

@@ -1,5 +1,7 @@
 """Speeds learnt from measurements."""
 
+import math
+
 import pytest
 
 from engines.tensor.rates import TELL_EVERY_S, Line, RateBook, Speed
@@ -95,3 +97,41 @@ def test_a_step_that_did_both_tells_nothing_while_neither_is_known():
     book.step(4, 100, 0.5)
     assert book.decode.fit() is None
     assert book.prefill.per_s is None
+
+
+def test_how_sure_a_speed_is_follows_from_how_far_measurements_scatter():
+    sure, unsure = Speed(), Speed()
+    assert sure.error is None
+    for place in range(40):
+        sure.add(100, 1.0)
+        unsure.add(100, 0.5 if place % 2 else 1.5)
+    assert sure.error == pytest.approx(0.0, abs=1e-6)
+    # half of the mean apart, over some thirty that count
+    assert unsure.error == pytest.approx(0.5 / math.sqrt(23), rel=0.3)
+
+
+def test_how_sure_a_line_is_follows_from_how_far_steps_lie_from_it():
+    sure, unsure = Line(), Line()
+    for place in range(40):
+        batch = 1 + place % 4
+        sure.add(batch, 0.01 + 0.002 * batch)
+        unsure.add(batch, (0.01 + 0.002 * batch) * (0.5 if place % 8 < 4 else 1.5))
+    assert sure.error == pytest.approx(0.0, abs=1e-6)
+    assert unsure.error == pytest.approx(0.5 / math.sqrt(23), rel=0.3)
+    one = Line()
+    one.add(1, 0.01)
+    one.add(1, 0.01)
+    assert one.error is None
+
+
+def test_the_certainty_of_a_speed_is_no_news_by_itself():
+    now = [0.0]
+    book = RateBook(lambda: now[0])
+    for spent_s in (1.0, 1.5, 0.5):
+        book.prefill.add(100, spent_s)
+    first = book.news()
+    assert first.prefill_error
+    for _ in range(30):
+        book.prefill.add(100, 1.0)
+    now[0] += TELL_EVERY_S
+    assert book.news() is None
