@@ -21,7 +21,6 @@ from engines.tensor.texts import read_texts
 from noidle.errors import CheckpointError, InvalidJob
 from noidle.jobs import Train
 from tensor_llm.config import ModelConfig
-from tensor_llm.families.directory import read_directory
 from tensor_llm.store import ModelStore, read_config, read_json
 from tensor_llm.train_plan import TrainPlan
 from tensor_llm.train_run import TrainRun
@@ -158,7 +157,6 @@ class School:
         revision = start.checkpoint.name if start.checkpoint else None
         if kept is not None and (kept.job, kept.revision) == (job, revision):
             return kept.run
-        _refuse_packed(self._store, job, revision)
         documents = [job.text] if job.text is not None else []
         if job.path is not None:
             documents = read_texts(job.path, self._text_dir)
@@ -194,19 +192,6 @@ class School:
         needed = config.parameters * BYTES_PER_PARAMETER
         value = f"{config.parameters} parameters"
         self._library.make_room(needed, "shape", value, progress)
-
-
-def _refuse_packed(store: ModelStore, job: Train, revision: str | None) -> None:
-    """
-    Raises:
-        InvalidJob: the model's weights are packed, too coarse to learn anything.
-    """
-    known = revision or store.current(job.model)
-    format_ = read_directory(store.directory(job.model, known)).format if known else None
-    if format_ is not None:
-        value = f"{job.model} with {format_} weights"
-        allowed = "a model with plain weights; add it again under another name, without --format"
-        raise InvalidJob.of("model", value, allowed)
 
 
 def _unreported(store: ModelStore, job: Train, seed: int) -> str | None:
