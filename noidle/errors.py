@@ -125,6 +125,8 @@ def shorten(value: object, limit: int = 80) -> str:
     part = value[: limit + 1] if isinstance(value, str | bytes) else value
     try:
         shown = repr(part)
+    except RecursionError:
+        return "what is nested too deep to show"
     except ValueError:  # Python writes no integers of more than 4300 digits
         return "a number of thousands of digits"
     if size is None:

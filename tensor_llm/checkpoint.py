@@ -75,6 +75,9 @@ def read_tokenizer(source: Source) -> Tokenizer:
     Raises:
         CheckpointError: it is no tokenizer, or has more tokens than the model.
     """
+    # a pipe would be waited for
+    if not source.tokenizer.is_file():
+        raise CheckpointError.of(source.tokenizer, "cannot be read: there is no such plain file")
     tokenizer = Tokenizer.load(source.tokenizer)
     if tokenizer.vocabulary > source.config.vocabulary:
         fault = f"{tokenizer.vocabulary} tokens: the config allows {source.config.vocabulary}"

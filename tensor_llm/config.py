@@ -16,8 +16,7 @@ FAMILIES = ("noidle", "llama", "mistral", "qwen2", "qwen3")
 """Where a model comes from; decides how it is exported, nothing else."""
 
 _BOOLEANS = ("tied_head", "query_key_value_bias", "output_bias", "mlp_bias", "query_key_norm")
-# field: the largest value that is believed; a hostile config must not exhaust the machine
-_LARGEST = {
+LARGEST = {
     "layers": 1024,
     "hidden": 65_536,
     "heads": 1024,
@@ -27,6 +26,7 @@ _LARGEST = {
     "vocabulary": 4_194_304,
     "context": 16_777_216,
 }
+"""The largest believed value of each field: a hostile config must not exhaust the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class ModelConfig:
     family: str = ARCHITECTURE
 
     def __post_init__(self) -> None:
-        for name, largest in _LARGEST.items():
+        for name, largest in LARGEST.items():
             _check_integer(name, getattr(self, name), largest)
         for name in _BOOLEANS:
             if type(getattr(self, name)) is not bool:
@@ -82,7 +82,7 @@ class ModelConfig:
         for name in ("rope_theta", "norm_epsilon"):
             _check_positive(name, getattr(self, name))
         if self.window is not None:
-            _check_integer("window", self.window, _LARGEST["context"])
+            _check_integer("window", self.window, LARGEST["context"])
         _check_integers("full_layers", self.full_layers, self.layers)
         _check_integers("eos_tokens", self.eos_tokens, self.vocabulary)
         if self.rope is not None and not isinstance(self.rope, RopeScaling):

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any, NoReturn
 
-from noidle.errors import CheckpointError, shorten
+from noidle.errors import CheckpointError, printable, shorten
 
 LARGEST_JSON_BYTES = 1 << 20
 
@@ -48,7 +48,7 @@ def parse_json(text: bytes, path: object) -> dict[str, Any]:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
     # UnicodeDecodeError and JSONDecodeError are ValueErrors
     except (ValueError, RecursionError) as error:
-        raise CheckpointError.of(path, f"is not JSON: {str(error)[:200]}") from None
+        raise CheckpointError.of(path, f"is not JSON: {printable(str(error), 200)}") from None
     if not isinstance(data, dict):
         raise CheckpointError.of(path, "allowed is one JSON object")
     return data

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noidle.errors import CheckpointError, shorten
+from noidle.errors import CheckpointError, printable, shorten
 from tensor_llm.json_file import parse_json
 
 LARGEST_HEADER_BYTES = 4 << 20
@@ -73,7 +73,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 
 def _entry(path: Path, name: str, entry: object, data: int) -> StoredTensor:
-    part = name[:200]
+    part = printable(name, 200)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise CheckpointError.of(path, "allowed are dtype, shape and data_offsets", part)
     dtype, shape, places = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -104,11 +104,11 @@ def _check_places(found: list[StoredTensor], path: Path, data: int, size: int) -
     for tensor in found:
         if tensor.offset != end:
             fault = "overlaps another" if tensor.offset < end else "leaves a gap before it"
-            raise CheckpointError.of(path, fault, tensor.name[:200])
+            raise CheckpointError.of(path, fault, printable(tensor.name, 200))
         end += tensor.bytes
         if end > size:
             fault = f"cannot be read: it ends at byte {end}, the file at {size}"
-            raise CheckpointError.of(path, fault, tensor.name[:200])
+            raise CheckpointError.of(path, fault, printable(tensor.name, 200))
     if end != size:
         raise CheckpointError.of(path, f"cannot be read: {size - end} bytes belong to no tensor")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noidle.errors import CheckpointError, shorten
-from tensor_llm.config import ModelConfig
+from tensor_llm.config import LARGEST, ModelConfig
 from tensor_llm.families.family import FAMILIES, Family, family_of
 from tensor_llm.families.fields import Fields
 from tensor_llm.families.rope import read_rope, write_rope
@@ -28,9 +28,10 @@ def read_config_file(
     fields = Fields(data, path)
     family = _family(fields)
     _refuse_other_maths(fields)
-    heads = fields.whole("num_attention_heads")
-    layers = fields.whole("num_hidden_layers")
-    context = fields.whole("max_position_embeddings")
+    # bounded first, for lists and quotients follow from them
+    heads = fields.whole("num_attention_heads", most=LARGEST["heads"])
+    layers = fields.whole("num_hidden_layers", most=LARGEST["layers"])
+    context = fields.whole("max_position_embeddings", most=LARGEST["context"])
     theta, rope = read_rope(fields, context, path)
     window, full_layers = _windows(family, fields, layers)
     biased = family.attention_bias and fields.flag("attention_bias", False)
@@ -141,7 +142,7 @@ def _kv_heads(family: Family, fields: Fields, heads: int) -> int:
 def _head_size(family: Family, fields: Fields, heads: int) -> int:
     if "head_dim" not in fields and family.head_size is not None:
         return family.head_size
-    return fields.whole("head_dim", fields.whole("hidden_size") // max(1, heads))
+    return fields.whole("head_dim", fields.whole("hidden_size") // heads)
 
 
 def _eos_tokens(family: Family, fields: Fields, generation: Fields | None) -> tuple[int, ...]:

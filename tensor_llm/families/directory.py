@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from noidle.errors import CheckpointError
+from noidle.errors import CheckpointError, printable
 from tensor_llm.config import ModelConfig
 from tensor_llm.families.config_file import read_config_file
 from tensor_llm.families.fields import Fields
@@ -16,6 +16,7 @@ from tensor_llm.families.files import (
     GENERATION_FILE,
     TOKENIZER_FILE,
     stored_tensors,
+    weights_listing,
 )
 from tensor_llm.families.names import HEAD, is_derived, their_name
 from tensor_llm.families.texts import read_texts
@@ -78,7 +79,8 @@ def read_directory(folder: Path) -> Source:
     """
     config, foreign = _config(folder)
     found = stored_tensors(folder)
-    tensors = _theirs(config, found) if foreign else _ours(config, found)
+    listing = weights_listing(folder)
+    tensors = _theirs(config, found, listing) if foreign else _ours(config, found, listing)
     texts = read_texts(folder)
     return Source(
         folder=folder,
@@ -101,7 +103,9 @@ def _config(folder: Path) -> tuple[ModelConfig, bool]:
     return read_config_file(data, path, fields), True
 
 
-def _theirs(config: ModelConfig, found: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def _theirs(
+    config: ModelConfig, found: Mapping[str, StoredTensor], listing: Path
+) -> dict[str, StoredTensor]:
     shapes = tensor_shapes(config)
     names = {name: their_name(name) for name in shapes}
     spared = {name for name in found if is_derived(name)}
@@ -109,16 +113,18 @@ def _theirs(config: ModelConfig, found: Mapping[str, StoredTensor]) -> dict[str,
         # some files hold a tied head a second time; transformers reads the embedding
         _check_plain(found[HEAD], (config.vocabulary, config.hidden))
         spared.add(HEAD)
-    _check_names(found, set(names.values()), spared)
+    _check_names(listing, found, set(names.values()), spared)
     for name, shape in shapes.items():
         _check_plain(found[names[name]], shape)
     return {name: found[theirs] for name, theirs in names.items()}
 
 
-def _ours(config: ModelConfig, found: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def _ours(
+    config: ModelConfig, found: Mapping[str, StoredTensor], listing: Path
+) -> dict[str, StoredTensor]:
     shapes = tensor_shapes(config)
     forms = {name: _form(name, found) for name in shapes}
-    _check_names(found, {one for form in forms.values() for one in form}, set())
+    _check_names(listing, found, {one for form in forms.values() for one in form}, set())
     for name, form in forms.items():
         if form == (name,):
             _check_plain(found[name], shapes[name])
@@ -136,13 +142,14 @@ def _form(name: str, found: Mapping[str, StoredTensor]) -> tuple[str, ...]:
     return (name,)
 
 
-def _check_names(found: Mapping[str, StoredTensor], wanted: set[str], spared: set[str]) -> None:
-    path = next((tensor.path for tensor in found.values()), "weights")
+def _check_names(
+    listing: Path, found: Mapping[str, StoredTensor], wanted: set[str], spared: set[str]
+) -> None:
     for name in sorted(wanted - found.keys()):
-        raise CheckpointError.of(path, "this tensor is missing", name)
+        raise CheckpointError.of(listing, "this tensor is missing", name)
     for name in sorted(found.keys() - wanted - spared):
         fault = "the config has no such tensor"
-        raise CheckpointError.of(found[name].path, fault, name[:200])
+        raise CheckpointError.of(found[name].path, fault, printable(name, 200))
 
 
 def _check_plain(tensor: StoredTensor, shape: tuple[int, ...]) -> None:

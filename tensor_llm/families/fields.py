@@ -31,10 +31,13 @@ class Fields:
         fault = f"{shorten(self.get(name))}: allowed is {allowed}"
         return CheckpointError.of(self.path, fault, self._full(name))
 
-    def whole(self, name: str, default: int | None = None) -> int:
+    def whole(self, name: str, default: int | None = None, most: int | None = None) -> int:
+        """`most`: of 1 to so many."""
         value = self._value(name, default)
         if type(value) is not int:
             raise self.wrong(name, "an integer")
+        if most is not None and not 1 <= value <= most:
+            raise self.wrong(name, f"an integer of 1 to {most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

@@ -4,7 +4,7 @@ many with an index. Knows nothing of what tensors mean."""
 import re
 from pathlib import Path
 
-from noidle.errors import CheckpointError, shorten
+from noidle.errors import CheckpointError, printable, shorten
 from tensor_llm.json_file import read_bytes, read_json
 from tensor_llm.tensor_file import StoredTensor, read_header
 
@@ -29,17 +29,24 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")
 _MOST_FILES = 4096
 
 
+def weights_listing(folder: Path) -> Path:
+    """The file that says which tensors there are."""
+    single = folder / WEIGHTS_FILE
+    return single if single.exists() or not (folder / INDEX_FILE).exists() else folder / INDEX_FILE
+
+
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The safetensors files that hold the model, in order of their names.
 
     Raises:
         CheckpointError: there is none, or the index is malformed or leaves the folder.
     """
-    if (folder / WEIGHTS_FILE).exists():
-        return (folder / WEIGHTS_FILE,)
-    if not (folder / INDEX_FILE).exists():
-        fault = f"cannot be read: there is neither this file nor {INDEX_FILE}"
-        raise CheckpointError.of(folder / WEIGHTS_FILE, fault)
+    single = folder / WEIGHTS_FILE
+    if weights_listing(folder) == single:
+        if not single.exists():
+            fault = f"cannot be read: there is neither this file nor {INDEX_FILE}"
+            raise CheckpointError.of(single, fault)
+        return (single,)
     names = sorted(set(_weight_map(folder).values()))
     if len(names) > _MOST_FILES:
         fault = f"names {len(names)} files: allowed are {_MOST_FILES}"
@@ -71,10 +78,14 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     for path in files:
         for name, tensor in read_header(path).items():
             if weight_map.get(name) != path.name:
-                raise CheckpointError.of(path, f"{INDEX_FILE} has no such tensor here", name[:200])
+                raise CheckpointError.of(
+                    path, f"{INDEX_FILE} has no such tensor here", printable(name, 200)
+                )
             found[name] = tensor
     for name in weight_map.keys() - found.keys():
-        raise CheckpointError.of(folder / weight_map[name], "this tensor is missing", name[:200])
+        raise CheckpointError.of(
+            folder / weight_map[name], "this tensor is missing", printable(name, 200)
+        )
     return found
 
 
@@ -88,6 +99,6 @@ def _weight_map(folder: Path) -> dict[str, str]:
         if not isinstance(file, str) or not _PLAIN_NAME.fullmatch(file):
             allowed = "allowed is the name of a safetensors file beside the index"
             raise CheckpointError.of(
-                path, f"{shorten(file)}: {allowed}", f"weight_map.{name[:200]}"
+                path, f"{shorten(file)}: {allowed}", f"weight_map.{printable(name, 200)}"
             )
     return weight_map

@@ -7,7 +7,7 @@ from math import log
 from typing import Any
 
 from noidle.errors import CheckpointError
-from tensor_llm.config import ModelConfig
+from tensor_llm.config import LARGEST, ModelConfig
 from tensor_llm.families.fields import Fields
 from tensor_llm.rope_scaling import RopeKind, RopeScaling
 
@@ -63,8 +63,8 @@ def _scaling(kind: RopeKind, rope: Fields, fields: Fields, context: int) -> Rope
     if kind is RopeKind.LINEAR:
         return RopeScaling(kind=kind, factor=rope.number("factor"))
     # some write it beside the object, and where it is absent the context is the original one
-    beside = fields.whole("original_max_position_embeddings", context)
-    original = rope.whole("original_max_position_embeddings", beside)
+    name, most = "original_max_position_embeddings", LARGEST["context"]
+    original = rope.whole(name, fields.whole(name, context, most), most)
     if kind is RopeKind.LLAMA3:
         return RopeScaling(
             kind=kind,
@@ -73,7 +73,7 @@ def _scaling(kind: RopeKind, rope: Fields, fields: Fields, context: int) -> Rope
             low_frequency_factor=rope.number("low_freq_factor"),
             high_frequency_factor=rope.number("high_freq_factor"),
         )
-    factor = rope.number("factor", context / max(1, original))
+    factor = rope.number("factor", context / original)
     return RopeScaling(
         kind=kind,
         factor=factor,
