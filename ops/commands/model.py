@@ -240,7 +240,7 @@ def _tell(added: Added, *, known: bool) -> None:
         fidelity = added.fidelity
         output.line(
             f"  perplexity {fidelity.before:.3f} before, {fidelity.after:.3f} after packing "
-            f"({fidelity.change:+.2%})"
+            f"({fidelity.change:+.2%} over {fidelity.tokens:,} tokens)"
         )
     output.line(f"  working set {size(added.before_bytes)} before, {size(added.after_bytes)} after")
     if known:

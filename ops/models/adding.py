@@ -22,6 +22,8 @@ class Fidelity:
 
     before: float
     after: float
+    # of the text that were predicted
+    tokens: int
 
     @property
     def change(self) -> float:
@@ -53,6 +55,7 @@ class Added:
                 "before": self.fidelity.before,
                 "after": self.fidelity.after,
                 "change": self.fidelity.change,
+                "tokens": self.fidelity.tokens,
             }
         return found
 
@@ -106,4 +109,4 @@ def _compare(plain: Path, packed: Path, text: str) -> Fidelity:
     from tensor_llm.fidelity import perplexity_change
 
     found = perplexity_change(plain, packed, text)
-    return Fidelity(before=found.before, after=found.after)
+    return Fidelity(before=found.before, after=found.after, tokens=found.tokens)

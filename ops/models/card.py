@@ -11,6 +11,9 @@ from noidle.errors import CheckpointError
 from tensor_llm.families.directory import Source, read_directory
 from tensor_llm.store import ModelStore
 
+# as safetensors spells them, and as `--dtype` does
+_PLAIN = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
 
 class Card(BaseModel):
     """One model. What could not be read is absent, and `fault` says why."""
@@ -25,7 +28,7 @@ class Card(BaseModel):
     revisions: tuple[str, ...] = ()
     family: str | None = None
     parameters: int | None = None
-    # int8, int4, or the type that most bytes have: F32, BF16, F16
+    # int8, int4, or the type that most bytes have: float32, bfloat16, float16
     format: str | None = None
     # all files of all revisions
     disk_bytes: int = 0
@@ -92,7 +95,7 @@ def _card(name: str, source: Source) -> Card:
         folder=str(source.folder),
         family=config.family,
         parameters=config.parameters,
-        format=source.format or types.most_common(1)[0][0],
+        format=source.format or _PLAIN[types.most_common(1)[0][0]],
         weight_bytes=source.weight_bytes,
         context=config.context,
     )

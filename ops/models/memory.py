@@ -27,6 +27,10 @@ def memory_table(report: "MemoryReport") -> Table:
         }
         for part, of in parts.items():
             table.add_row(device.device, part, f"{of:,}", size(of))
+        if device.mapped_bytes:
+            # the system may drop them and read them again, and processes share them
+            mapped = f"{device.mapped_bytes:,}"
+            table.add_row("", "of these mapped from files", mapped, size(device.mapped_bytes))
     for words, of in (
         ("host to device in a decode step", report.host_to_device_bytes),
         ("device to host in a decode step", report.device_to_host_bytes),

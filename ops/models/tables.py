@@ -21,7 +21,7 @@ def card_table(cards: Iterable[Card]) -> Table:
             card.family or "–",
             count(card.parameters),
             size(card.disk_bytes),
-            (card.format or "–").lower(),
+            card.format or "–",
             "–" if card.context is None else f"{card.context:,}",
             Text(f"cannot be used: {card.fault}", style="red") if card.fault else revision,
         )
@@ -37,7 +37,7 @@ def full_card_table(card: FullCard) -> Table:
         "family": card.family or "–",
         "parameters": f"{card.parameters:,}" if card.parameters else "–",
         "weights": ", ".join(f"{size(of)} {name}" for name, of in card.types.items()),
-        "format": (card.format or "–").lower(),
+        "format": card.format or "–",
         "files": f"{card.weight_files} of weights, {size(card.disk_bytes)} in all",
         "context": f"{card.context:,} tokens" if card.context else "–",
         "chat template": "yes" if card.chat_template else "none",
@@ -72,13 +72,14 @@ def _table(*columns: str) -> Table:
 
 
 def _rest(card: FullCard) -> Mapping[str, object]:
+    """Sizes, and what sets this model apart from others."""
     shown = ("architecture", "family", "context")
-    return {name: value for name, value in card.config.items() if name not in shown}
+    return {name: value for name, value in card.config.items() if name not in shown and value}
 
 
 def _plain(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one}" for name, one in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "–"
-    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)
