@@ -38,9 +38,12 @@ class Batch:
         return not self._runs and not self._core.busy
 
     def join(self, run: TextRun) -> None:
-        # a former attempt may have died between its last token and its end
-        if not self._ended(run):
-            self._ask(run)
+        try:
+            # a former attempt may have died between its last token and its end
+            if not self._ended(run):
+                self._ask(run)
+        except Exception as error:  # noqa: BLE001  ends this run alone
+            self._outbox.fail(run, error)
 
     def drop(self, run: TextRun) -> None:
         self._leave(run)
