@@ -14,9 +14,7 @@ def storage_id(data_dir: Path) -> str:
 
 def stored_revisions(data_dir: Path) -> dict[str, str]:
     """The models that can be read here, each with its current revision."""
-    store = ModelStore(data_dir)
-    found = {name: store.current(name) for name in store.names()}
-    return {name: revision for name, revision in found.items() if revision is not None}
+    return ModelStore(data_dir).in_use()
 
 
 def stored_model(data_dir: Path, name: str) -> ModelInfo:

@@ -70,10 +70,15 @@ class ModelStore:
 
     def names(self) -> list[str]:
         """Models that have a current revision."""
+        return sorted(self.in_use())
+
+    def in_use(self) -> dict[str, str]:
+        """The current revision of each model."""
         if not self._models.is_dir():
-            return []
+            return {}
         found = (entry.name for entry in self._models.iterdir() if _SAFE.fullmatch(entry.name))
-        return sorted(name for name in found if self.current(name) is not None)
+        read = ((name, self.current(name)) for name in found)
+        return {name: revision for name, revision in read if revision is not None}
 
     def current(self, name: str) -> str | None:
         """The revision to use, or None where there is no such model."""
