@@ -4,7 +4,7 @@ BIN := .venv/bin
 PACKAGES := noidle routing engines tensor_llm workers ops
 TEXT ?=
 
-.PHONY: install demo test check format bench up
+.PHONY: install demo test check format bench bench-cpu up
 
 install: .venv/cluster
 
@@ -38,5 +38,18 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# its tile code, as g++ 12 compiles it, ends in an illegal instruction: built without
+LLAMA_FLAGS := $(shell grep -qs amx_int8 /proc/cpuinfo && \
+	echo -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8)
+
+.venv/bench: .venv/dev
+	@echo "Building llama.cpp into .venv, which takes some minutes …"
+	@CMAKE_ARGS="$(LLAMA_FLAGS)" $(BIN)/python -m pip install --quiet \
+		--disable-pip-version-check -c constraints.txt -e '.[cluster,dev,bench]'
+	@touch $@
+
 bench: .venv/dev
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-cpu: .venv/bench
+	$(BIN)/python -m tests.bench.cpu $(ARGS)

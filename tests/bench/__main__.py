@@ -4,23 +4,18 @@ Owns the order, and that nothing is left behind, however it ends."""
 
 import math
 import os
-import shutil
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from ops.commands import output
 from tests.bench.engine import EnginePlan, measure_engine
+from tests.bench.folder import end_cleanly, temporary_folder
 from tests.bench.idle import IdlePlan, measure_idle
 from tests.bench.machine import load, read_machine
 from tests.bench.report import Report, draw
@@ -63,7 +58,7 @@ def bench(
     began_s, machine = time.monotonic(), read_machine()
     found: dict[str, Any] = {}
     for part in parts or list(Part):
-        with _folder() as folder:
+        with temporary_folder() as folder:
             found[part.value] = _measure(part, folder, plans[part])
     report = Report(
         taken=datetime.now(UTC),
@@ -91,26 +86,6 @@ def _measure(part: Part, folder: Path, plan: Any) -> Any:
     return measure(folder, plan, say)
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="noidle-bench-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """A second Ctrl-C must not leave processes behind."""
-    for one in _ENDS:
-        signal.signal(one, signal.SIG_IGN)
-    sys.stderr.write("ending\n")
-    raise KeyboardInterrupt
-
-
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 if __name__ == "__main__":
-    for signal_number in _ENDS:
-        signal.signal(signal_number, _end)
+    end_cleanly()
     typer.run(bench)

@@ -1,18 +1,16 @@
-"""The figures as a person reads them: tables, aims beside what was found, red where missed.
+"""The figures as a person reads them. Knows nothing of how anything was measured."""
 
-Knows nothing of how anything was measured."""
-
-from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 
 from tests.bench.engine import EngineFigures
-from tests.bench.figures import Aim, Spread
+from tests.bench.figures import Aim
 from tests.bench.idle import IdleFigures
 from tests.bench.machine import Machine
 from tests.bench.routed import RoutedFigures
+from tests.bench.tables import aim_table, machine_table, plain_table, spread
 
 _MIB = 1 << 20
 
@@ -37,7 +35,7 @@ class Report(BaseModel):
 
 
 def draw(report: Report) -> list[Table]:
-    tables = [_machine(report)]
+    tables = [machine_table(report.machine, report.load_at_end, report.seconds)]
     if report.routed is not None:
         tables.append(_routed(report.routed))
     if report.engine is not None:
@@ -45,32 +43,8 @@ def draw(report: Report) -> list[Table]:
     if report.idle is not None:
         tables.append(_idle(report.idle))
     if report.aims:
-        tables.append(_aims(report.aims))
+        tables.append(aim_table(report.aims))
     return tables
-
-
-def _table(title: str, first: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column(first)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
-def _machine(report: Report) -> Table:
-    machine = report.machine
-    table = Table(title="machine", title_justify="left", title_style="bold", show_header=False)
-    memory = f", {machine.memory_bytes / (1 << 30):.0f} GiB" if machine.memory_bytes else ""
-    table.add_row("hardware", f"{machine.cpu}, {machine.cores} cores{memory}")
-    table.add_row("system", machine.system)
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
-    table.add_row("versions", versions)
-    told = f"{machine.load[0]} at the start, {report.load_at_end[0]} at the end"
-    if machine.load[0] > machine.cores / 2:
-        told = f"[yellow]{told}: others use this machine; trust ratios, not figures[/]"
-    table.add_row("load", told)
-    table.add_row("took", f"{report.seconds:.0f} s")
-    return table
 
 
 def _routed(figures: RoutedFigures) -> Table:
@@ -80,14 +54,14 @@ def _routed(figures: RoutedFigures) -> Table:
         f" time and {plan.flood} at once, {plan.slots} slots"
     )
     columns = ("p50 ms", "p95 ms", "p99 ms", "jobs/s", "CPU ms a job")
-    table = _table(title, "way", columns)
+    table = plain_table(title, "way", columns)
     for way in figures.ways:
         latency = way.latency
         table.add_row(
             way.name,
             *(f"{value:.2f}" for value in (latency.p50_ms, latency.p95_ms, latency.p99_ms)),
-            _spread(way.jobs_per_s, 0),
-            _spread(way.cpu_ms_a_job, 2),
+            spread(way.jobs_per_s, 0),
+            spread(way.cpu_ms_a_job, 2),
         )
     return table
 
@@ -99,15 +73,15 @@ def _engine(figures: EngineFigures) -> Table:
         f" {plan.tokens} tokens, {figures.threads} threads, {count} rounds"
     )
     columns = ("tokens/s", "engine's CPU ms a token", "all others'")
-    table = _table(title, "where", columns)
+    table = plain_table(title, "where", columns)
     table.add_row(
-        "alone", _spread(figures.alone_tokens_per_s, 1), _spread(figures.alone_cpu_ms_a_token, 2)
+        "alone", spread(figures.alone_tokens_per_s, 1), spread(figures.alone_cpu_ms_a_token, 2)
     )
     table.add_row(
         "in the cluster",
-        _spread(figures.cluster_tokens_per_s, 1),
-        _spread(figures.engine_cpu_ms_a_token, 2),
-        _spread(figures.around_cpu_ms_a_token, 2),
+        spread(figures.cluster_tokens_per_s, 1),
+        spread(figures.engine_cpu_ms_a_token, 2),
+        spread(figures.around_cpu_ms_a_token, 2),
     )
     table.caption = "token for token the same" if figures.same_tokens else "[red]tokens differ[/]"
     return table
@@ -116,7 +90,7 @@ def _engine(figures: EngineFigures) -> Table:
 def _idle(figures: IdleFigures) -> Table:
     title = f"noidle up without a model, {figures.plan.window_s:g} s"
     columns = ("PSS MiB", "RSS MiB", "CPU %", "wake-ups/s", "threads")
-    table = _table(title, "process", columns)
+    table = plain_table(title, "process", columns)
     for one in figures.processes:
         pss = "" if one.pss_bytes is None else f"{one.pss_bytes / _MIB:.0f}"
         table.add_row(
@@ -137,18 +111,3 @@ def _idle(figures: IdleFigures) -> Table:
         str(sum(one.threads for one in figures.processes)),
     )
     return table
-
-
-def _aims(aims: Sequence[Aim]) -> Table:
-    table = _table("aims", "what", ("aim", "found", ""))
-    table.caption = "medians of all rounds; in brackets the middle half of them"
-    for aim in aims:
-        colour, word = ("green", "met") if aim.met else ("red", "missed")
-        found = f"{_spread(aim.found, 2)}{aim.unit}"
-        table.add_row(aim.what, aim.wanted, f"[{colour}]{found}[/]", f"[{colour}]{word}[/]")
-    return table
-
-
-def _spread(spread: Spread, digits: int) -> str:
-    low, high = f"{spread.low:.{digits}f}", f"{spread.high:.{digits}f}"
-    return f"{spread.median:.{digits}f} ({low} … {high})"
