@@ -4,10 +4,24 @@ Owns the records that go into a decision besides the jobs; knows nothing of how 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import PoolLoad
+
+
+class Drag(NamedTuple):
+    """How much longer than by its rates alone a pool takes, as was observed: other runs read their
+    prompts, the host is busy, or the rates are wrong."""
+
+    # how many times longer a prompt takes, and a decode step
+    read: float
+    decode: float
+
+
+AS_TOLD = Drag(1.0, 1.0)
+"""A pool that keeps what its rates promise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +38,15 @@ class Promise:
     ends_ms: int
     # when its prompt should have been read; absent: it has none
     read_ms: int | None = None
+    # tokens it should make
+    tokens: int = 0
+    # by the pool's rates alone: a decode step, one beside which a part of a prompt is read, and
+    # reading the whole prompt
+    step_s: float = 0.0
+    full_step_s: float = 0.0
+    prompt_s: float = 0.0
     # how much slower than its rates the pool was taken to be
-    drag: float = 1.0
+    drag: Drag = AS_TOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +58,10 @@ class Cluster:
     loads: Mapping[str, PoolLoad] = field(default_factory=dict)
     models: Mapping[str, ModelInfo] = field(default_factory=dict)
     promises: Mapping[str, tuple[Promise, ...]] = field(default_factory=dict)
-    # by pool: how many times longer runs take there than its rates say, where that was seen
-    drag: Mapping[str, float] = field(default_factory=dict)
+    # by pool: how much longer runs take there than its rates say, where that was seen
+    drag: Mapping[str, Drag] = field(default_factory=dict)
+    # by kind, model and label: tokens that answers had, where enough were seen
+    lengths: Mapping[tuple[str, str, str | None], int] = field(default_factory=dict)
     # engines that lately had a second pool, even if it is not seen now: it may still consume
     # the engine's queue, so messages go to the chosen pool's own
     shared: frozenset[EngineName] = frozenset()

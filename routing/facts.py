@@ -16,6 +16,10 @@ Column = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
 
+TYPICAL_CHUNK = 2048
+"""Tokens of a prompt that a step reads at most, where a pool does not tell."""
+
+
 class LaneFacts:
     """One model in every pool: how fast, and what it takes of memory."""
 
@@ -50,6 +54,10 @@ class LaneFacts:
         ) = self._table
         for i, pool in enumerate(pools):
             self.set(i, pool)
+
+    def chunk_s(self, i: int) -> float:
+        """Seconds a step takes more while a prompt is read."""
+        return min(self.chunk_tokens.item(i), TYPICAL_CHUNK) * self.prefill_s.item(i)
 
     def set(self, i: int, pool: PoolSnapshot) -> None:
         model, speed = self._model, speed_of(pool, self._model)

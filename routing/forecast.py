@@ -102,7 +102,7 @@ def work_s(view: View, i: int, need: Need, batch: int) -> float:
 def decode_s(view: View, i: int, need: Need, batch: int) -> float:
     facts = view.lane.facts
     step_s = facts.step_s.item(i) + facts.sequence_s.item(i) * batch
-    return need.tokens * step_s * view.look.roster.drag.item(i)
+    return need.tokens * step_s * view.look.roster.decode_drag.item(i)
 
 
 def _rank(job: HeldJob, view: View, i: int, found: Forecast) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from noidle.snapshot import PoolSnapshot
 from routing.board import HeldJob
+from routing.cluster import AS_TOLD, Drag
 from routing.facts import Column
 from routing.view import View
 
@@ -63,6 +64,11 @@ class Grant:
     # seconds until the model is in memory, and until the prompt is read
     ready_s: float
     read_s: float
+    # by the pool's rates alone: a decode step, one beside which a part of a prompt is read, and
+    # reading the whole prompt
+    step_s: float
+    full_step_s: float
+    prompt_s: float
 
 
 class Placement(NamedTuple):
@@ -92,12 +98,13 @@ class Placement(NamedTuple):
         return self.view.look.roster.pools[self.best]
 
     @property
-    def drag(self) -> float:
+    def drag(self) -> Drag:
         """How much slower than its rates the pool of choice was taken to be."""
         if self.best is None:
-            return 1.0
+            return AS_TOLD
         assert self.view is not None
-        return self.view.look.roster.drag.item(self.best)
+        roster = self.view.look.roster
+        return Drag(roster.read_drag.item(self.best), roster.decode_drag.item(self.best))
 
     @property
     def able(self) -> int:

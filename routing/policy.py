@@ -25,7 +25,7 @@ AHEAD_S = 0.5
 """Prompts are read one after the other: more than so many seconds of them in a pool, and the next
 job is better held, where what is more urgent can still overtake it. Above the time between two
 looks, so that a pool never runs out of prompts."""
-LOOKED_AT = 96
+LOOKED_AT = 48
 """A look that is not deep ends with so many jobs: the pump takes another one at once if slots
 were leased, and those behind jobs that wait are looked at by the next deep one."""
 
@@ -62,6 +62,7 @@ class _Decider:
         self.roster = roster
         self.look = Outlook(roster, now_ms)
         # engines whose queue several pools consume: only a pool's own enforces a choice
+        self.lengths = cluster.lengths
         self.shared = cluster.shared | roster.shared
         self.views: dict[_ViewKey, View] = {}
         self.lanes: dict[tuple[str, bool], Lane] = {}
@@ -83,7 +84,7 @@ class _Decider:
 
     def place(self, job: HeldJob) -> Placement:
         view = self.view(job)
-        need = need_of(job, view)
+        need = self.need(job, view)
         moment = len(self.look.log)
         if not view.count or job.max_tokens >= view.context:
             return self.nowhere(job, view, need)
@@ -120,6 +121,7 @@ class _Decider:
         lane.will_load(i, ready_s)
         if job.kind == "train":
             look.train(i, chosen[0])
+        step_s = lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * chosen[3]
         bounded = lane.kv_counted(i, 1) > 0
         return Grant(
             queue=pool.pool if pool.engine in self.shared else pool.engine.value,
@@ -128,6 +130,9 @@ class _Decider:
             kv_tokens_total=pool.kv_tokens_total if bounded else None,
             ready_s=ready_s,
             read_s=read_s,
+            step_s=step_s,
+            full_step_s=step_s + lane.facts.chunk_s(i),
+            prompt_s=need.prompt * lane.facts.prefill_s.item(i),
         )
 
     def wait(self, job: HeldJob, view: View, i: int, chosen: Forecast, need: Need) -> None:
@@ -141,6 +146,17 @@ class _Decider:
             read_s = finish_s - decode_s(view, i, need, batch)
             slot = self.look.bay(i).free > view.kept.item(i)
             self.look.queue(i, read_s, None if slot else finish_s)
+
+    def need(self, job: HeldJob, view: View) -> Need:
+        """What a job takes of a pool, estimated; room is made for all that it asks for."""
+        prompt = prompt_tokens(job.prompt_bytes, view.model)
+        training = job.kind == "train"
+        kv = 0 if training else kv_tokens(prompt, job.max_tokens, view.model)
+        tokens = job.expected_tokens
+        if tokens is None:
+            key = (job.kind, job.model, job.label)
+            tokens = self.lengths.get(key, job.max_tokens)
+        return Need(prompt, kv, min(tokens, job.max_tokens))
 
     def view(self, job: HeldJob) -> View:
         """Gate and speeds, once for all jobs that are alike in what they ask."""
@@ -160,11 +176,3 @@ class _Decider:
         if lane is None:
             lane = self.lanes[key] = Lane(self.roster.lane(job, model), self.look, model)
         return lane
-
-
-def need_of(job: HeldJob, view: View) -> Need:
-    """What a job takes of a pool, estimated."""
-    prompt = prompt_tokens(job.prompt_bytes, view.model)
-    training = job.kind == "train"
-    kv = 0 if training else kv_tokens(prompt, job.max_tokens, view.model)
-    return Need(prompt, kv, job.max_tokens)

@@ -33,8 +33,16 @@ class Promises:
             ready_ms=now_ms + int(grant.ready_s * 1000),
             ends_ms=now_ms + int(forecast[0] * 1000),
             read_ms=None if job.kind == "train" else now_ms + int(grant.read_s * 1000),
+            tokens=placement.need.tokens if placement.need else 0,
+            step_s=grant.step_s,
+            full_step_s=grant.full_step_s,
+            prompt_s=grant.prompt_s,
             drag=placement.drag,
         )
+
+    def end(self, job: str) -> Promise | None:
+        """The job's run is over; the promise, if this router made it."""
+        return self._by_job.pop(job, None)
 
     def drop(self, jobs: Iterable[str]) -> None:
         """These have no lease: they are held, again or still."""

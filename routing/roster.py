@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot, PoolState
 from routing.board import HeldJob, PoolLoad
-from routing.cluster import Cluster, Promise
+from routing.cluster import AS_TOLD, Cluster, Drag, Promise
 from routing.ends import SOON_S, left_of, left_s, row_of, standing, typical_s
 from routing.facts import Column, LaneFacts, Marks, SceneFacts
 from routing.novelty import takes_leases
@@ -41,7 +41,7 @@ class Roster:
         self.promises: list[tuple[Promise, ...]] = []
         self._lanes: dict[tuple[str, bool], LaneFacts] = {}
         self._scenes: dict[SceneKey, SceneFacts] = {}
-        self._drag: Mapping[str, float] = {}
+        self._drag: Mapping[str, Drag] = {}
         self._seat((), {})
 
     def show(self, cluster: Cluster) -> None:
@@ -56,7 +56,9 @@ class Roster:
         self._recount(cluster.loads, cluster.promises)
         if cluster.drag is not self._drag:
             self._drag = cluster.drag
-            self.drag[:] = [cluster.drag.get(name, 1.0) for name in self.names]
+            found = [cluster.drag.get(name, AS_TOLD) for name in self.names]
+            self.read_drag[:] = [one.read for one in found]
+            self.decode_drag[:] = [one.decode for one in found]
 
     def lane(self, job: HeldJob, model: ModelInfo) -> LaneFacts:
         key = (model.name, job.kind == "train")
@@ -147,7 +149,8 @@ class Roster:
             # Redis time by which the prompts that were sent there should have been read
             self.read_ms,
         ) = self._table
-        self.drag: Column = np.ones(count)
+        # how many times longer than by its rates reading and decoding take
+        self.read_drag, self.decode_drag = np.ones((2, count))
         self._drag = {}
         self.takes: Marks = np.zeros(count, bool)
         self.starting: Marks = np.zeros(count, bool)

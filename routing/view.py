@@ -42,15 +42,15 @@ class View:
         self.kv_least = float(limits.min()) if self.count else 0.0
         rates = lane.facts.train_tokens_per_s[self.able]
         self.train_tokens_per_s = float(rates.max()) if self.count else 1.0
-        facts, drag = lane.facts, look.roster.drag
+        facts, roster = lane.facts, look.roster
         self.ahead_s = ahead_s
         slot: Marks = look.free > kept
         batch = np.where(slot, look.busy + 1, look.roster.slots)
         step_s: Column = facts.step_s + facts.sequence_s * batch
         # a decode step, and reading a prompt token, beside which the others decode
-        self.step_s: Column = step_s * drag
+        self.step_s: Column = step_s * roster.decode_drag
         beside_s = np.where(look.busy > 0, step_s / facts.chunk_tokens, 0.0)
-        self.read_s: Column = (facts.prefill_s + beside_s) * drag
+        self.read_s: Column = (facts.prefill_s + beside_s) * roster.read_drag
         start_s = np.maximum(
             np.where(slot, 0.0, look.next_s), look.backlog_s - lane.ready_s - ahead_s
         )
@@ -86,5 +86,5 @@ class View:
             self.open[i] = is_open
             self.open_count += 1 if is_open else -1
         step_s = lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * batch
-        self.step_s[i] = step_s * self.look.roster.drag.item(i)
+        self.step_s[i] = step_s * self.look.roster.decode_drag.item(i)
         self.base[i] = max(lane.begins_s(i, start_s), bay.backlog_s) + TIE * start_s

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from noidle.snapshot import PoolSnapshot
 from routing.board import HeldJob, PoolLoad
 from routing.bounds import HEADS_A_CLASS
-from routing.cluster import Cluster
+from routing.cluster import Cluster, Promise
+from routing.experience import Experience, Run
 from routing.memory_shelves import HeldSets
 from routing.picture import SNAPSHOTS_S
 from routing.placement import Placement
 from routing.policy import decide
 from routing.promises import Promises
-from routing.pump import DEEP_S, FEWEST_HEADS, HEADS
+from routing.pump import DEEP_S, FEWEST_HEADS, HEADS, TIDY_S
 from routing.rhythm import Timer
 from routing.roster import Roster
-from routing.simulation.described import Described
+from routing.simulation.described import MODEL, Described
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Start
 from routing.simulation.request import EPOCH_MS, Fate, Request
@@ -38,6 +39,9 @@ class Desk:
         self._sets = HeldSets()
         self._promises = Promises()
         self._roster = Roster()
+        self._experience = Experience()
+        self._ended: list[tuple[Run, Promise | None]] = []
+        self._learn = Timer(lambda: self._now_s, TIDY_S)
         self._now_s = 0.0
         self._next_look_s = 0.0
         # something happened during a look
@@ -55,7 +59,18 @@ class Desk:
         self._sets.add(_held_set(job), job.order, job.id)
 
     def end(self, fate: Fate) -> None:
-        del self._requests[fate.request.id]
+        job = self._requests.pop(fate.request.id)
+        run = Run(
+            job=job.id,
+            kind="generate",
+            model=MODEL,
+            label=job.label,
+            leased_ms=_clock_ms(fate.start_s),
+            first_ms=_clock_ms(fate.first_s),
+            ended_ms=_clock_ms(fate.finish_s),
+            tokens=job.output,
+        )
+        self._ended.append((run, self._promises.end(job.id)))
 
     def wake_s(self, now_s: float) -> float:
         # without a free slot only the end of a run changes anything
@@ -95,11 +110,18 @@ class Desk:
             pool.described.pool: PoolLoad(in_flight=pool.in_flight, kv_tokens=pool.kv_tokens)
             for pool in self._pools
         }
+        promises = self._promises.settle(loads)
+        if self._learn.due():
+            self._experience.learn(self._ended)
+            self._experience.notice(promises, self._now_ms())
+            self._ended = []
         cluster = Cluster(
             pools=self._snapshots(),
             loads=loads,
             models=self._models,
-            promises=self._promises.settle(loads),
+            promises=promises,
+            drag=self._experience.drag,
+            lengths=self._experience.lengths,
         )
         return decide(held, cluster, self._now_ms(), self._roster, deep=deep)
 
@@ -128,7 +150,11 @@ class Desk:
         return self._published
 
     def _now_ms(self) -> int:
-        return EPOCH_MS + int(self._now_s * 1000)
+        return _clock_ms(self._now_s)
+
+
+def _clock_ms(virtual_s: float) -> int:
+    return EPOCH_MS + int(virtual_s * 1000)
 
 
 def _held_set(job: HeldJob) -> str:

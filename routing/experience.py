@@ -1,0 +1,180 @@
+"""What the runs that ended teach about those to come. Owns what is learned: how much slower pools
+are than their rates say, how long answers are, how far predictions were off. Bounded in memory;
+knows nothing of how it is used."""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from routing.cluster import AS_TOLD, Drag, Promise
+
+WEIGHT = 0.1
+"""Of a new observation; about the last twenty runs of a pool count."""
+LEAST, MOST = 0.2, 20.0
+SLACK_S = 0.1
+"""Added to what was predicted and what was seen: messages and looks take that long."""
+OVERDUE_S = 1.0
+"""Added to the longest that a run may take, before it tells something without having ended."""
+PLAIN = 2.0
+"""What is less than so many times off is taken as told."""
+WINDOW = 64
+"""Runs of one kind, model and label that are remembered."""
+FEWEST = 8
+"""Fewer tell nothing of how long answers are."""
+KEYS = 512
+ERRORS = 512
+
+LengthKey = tuple[str, str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One that ended with a result; all times are Redis's clock."""
+
+    job: str
+    kind: str
+    model: str
+    label: str | None
+    leased_ms: int
+    # absent: it made no token
+    first_ms: int | None
+    ended_ms: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionError:
+    """Of run lengths as predicted at their lease, by what they were; over the last 512 runs."""
+
+    runs: int
+    p50: float
+    p95: float
+    # mean with its sign: above 0, runs end sooner than predicted
+    bias: float
+
+
+class Experience:
+    """Told of runs, it gives what the policy looks at; a mapping is replaced when it changes."""
+
+    def __init__(self) -> None:
+        self.drag: Mapping[str, Drag] = {}
+        self.lengths: Mapping[LengthKey, int] = {}
+        self._drag: dict[str, Drag] = {}
+        self._windows: OrderedDict[LengthKey, deque[int]] = OrderedDict()
+        self._errors: deque[float] = deque(maxlen=ERRORS)
+
+    def learn(self, runs: Iterable[tuple[Run, Promise | None]]) -> None:
+        """Of each run also the promise, where this router made it."""
+        known = list(runs)
+        for run, promise in known:
+            self._length(run)
+            if promise is not None:
+                self._compare(run, promise)
+        if known:
+            self._publish()
+
+    def notice(self, promises: Mapping[str, tuple[Promise, ...]], now_ms: int) -> None:
+        """What is overdue tells before it ends: a pool that is ten times slower than it claims
+        must not be believed until its first run is over."""
+        late = False
+        for pool, made in promises.items():
+            first = min(made, key=_ends_ms, default=None)
+            if first is None or first.read_ms is None or not first.tokens:
+                continue
+            drag = self._drag.get(pool, AS_TOLD)
+            least = _drag_so_far(first, (now_ms - first.leased_ms) / 1000)
+            if least > max(PLAIN, drag.decode):
+                self._drag[pool] = drag._replace(decode=min(least, MOST))
+                late = True
+        if late:
+            self.drag = dict(self._drag)
+
+    def forget(self, pools: Iterable[str]) -> None:
+        """Pools that are gone; all others are named."""
+        kept = set(pools)
+        if self._drag.keys() - kept:
+            self._drag = {pool: drag for pool, drag in self._drag.items() if pool in kept}
+            self.drag = dict(self._drag)
+
+    def error(self) -> PredictionError | None:
+        if not self._errors:
+            return None
+        sizes = sorted(map(abs, self._errors))
+        return PredictionError(
+            runs=len(sizes),
+            p50=sizes[len(sizes) // 2],
+            p95=sizes[int(len(sizes) * 0.95)],
+            bias=sum(self._errors) / len(sizes),
+        )
+
+    def _length(self, run: Run) -> None:
+        if run.kind != "generate":
+            return
+        key = (run.kind, run.model, run.label)
+        window = self._windows.pop(key, None) or deque(maxlen=WINDOW)
+        window.append(run.tokens)
+        self._windows[key] = window
+        if len(self._windows) > KEYS:
+            self._windows.popitem(last=False)
+
+    def _compare(self, run: Run, promise: Promise) -> None:
+        if promise.read_ms is None:
+            return
+        took_s = (run.ended_ms - run.leased_ms) / 1000
+        predicted_s = (promise.ends_ms - promise.leased_ms) / 1000
+        self._errors.append((predicted_s - took_s) / max(took_s, 0.001))
+        if promise.ready_ms > promise.leased_ms:
+            # what loading takes says nothing of the rates
+            return
+        drag = self._drag.get(promise.pool, AS_TOLD)
+        first_ms = run.ended_ms if run.first_ms is None else run.first_ms
+        moved = _nearer(drag.read, _read_drag(promise, (first_ms - run.leased_ms) / 1000))
+        decode = drag.decode
+        if run.first_ms is not None and run.tokens > 1 and promise.tokens:
+            step_s = (run.ended_ms - run.first_ms) / 1000 / (run.tokens - 1)
+            decode = _nearer(decode, _decode_drag(promise, step_s))
+        self._drag[promise.pool] = Drag(moved, decode)
+
+    def _publish(self) -> None:
+        self.drag = dict(self._drag)
+        self.lengths = {
+            key: sorted(window)[len(window) // 2]
+            for key, window in self._windows.items()
+            if len(window) >= FEWEST
+        }
+
+
+def _ends_ms(promise: Promise) -> int:
+    return promise.ends_ms
+
+
+def _nearer(drag: float, seen: float) -> float:
+    """The drag after one more observation, as a mean on a logarithmic scale."""
+    seen = min(max(seen, LEAST), MOST)
+    return drag * math.exp(WEIGHT * math.log(seen / drag))
+
+
+def _drag_so_far(promise: Promise, taken_s: float) -> float:
+    """How many times longer than by the rates a run takes that has not ended, where all others
+    are given the blame that they may have."""
+    assert promise.read_ms is not None
+    read_s = (promise.read_ms - promise.leased_ms) / 1000 / promise.drag.read
+    return taken_s / (read_s + promise.tokens * promise.full_step_s + OVERDUE_S)
+
+
+def _read_drag(promise: Promise, took_s: float) -> float:
+    """How many times longer than by the rates the prompt took, with those before it. What is less
+    than twice off is the order in which prompts were read."""
+    assert promise.read_ms is not None
+    predicted_s = (promise.read_ms - promise.leased_ms) / 1000 / promise.drag.read
+    seen = (max(took_s, 0.0) + SLACK_S) / (max(predicted_s, 0.0) + SLACK_S)
+    return 1.0 if 1 / PLAIN < seen < PLAIN else seen
+
+
+def _decode_drag(promise: Promise, step_s: float) -> float:
+    """How many times longer than by the rates a decode step took. Up to what a step takes beside
+    which a prompt is read, others may have read theirs: that is no fault of the rates."""
+    if step_s < promise.step_s:
+        return step_s / promise.step_s
+    return max(step_s / max(promise.full_step_s, 1e-6), 1.0)
