@@ -9,11 +9,12 @@ could take unbounded time or memory, or spell text in ways that streaming cannot
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
+from tokenizers.models import BPE
 
 SPACE = "▁"
 LONGEST_PATTERN = 2000
@@ -47,6 +48,10 @@ class Spelling:
         Raises:
             ValueError: a component is not one of the two families'.
         """
+        if not isinstance(inner.model, BPE):
+            raise ValueError(f"its model is {type(inner.model).__name__}, not BPE")
+        if inner.model.dropout:
+            raise ValueError("it drops merges at random")
         found = {role: list(_components(inner, role)) for role in _KNOWN}
         for role, parts in found.items():
             for part in parts:
@@ -97,6 +102,21 @@ class Spelling:
                     raise ValueError(f"token {token[:40]!r} is not spelt in bytes")
         table = str.maketrans({char: chr(byte) for char, byte in alphabet.items()})
         return lambda token: token.translate(table).encode("latin-1")
+
+
+def contained(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """What the package answers.
+
+    Raises:
+        ValueError: in place of the package's bare Exception, and of its panics, which are no
+            Exception.
+    """
+    try:
+        return call(*arguments, **named)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 -- see above
+        raise ValueError(str(error)[:200] or type(error).__name__) from None
 
 
 def byte_alphabet() -> dict[str, int]:

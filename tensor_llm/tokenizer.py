@@ -4,9 +4,7 @@ with bytes as a fallback as in SentencePiece; trained and run by the `tokenizers
 Owns the vocabulary, the bytes behind each token, and the rule that text is never a special token.
 Knows nothing of models, streams or chat templates."""
 
-import bisect
-import re
-import threading
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Metaspace
 from tokenizers.trainers import BpeTrainer
 
 from noidle.errors import CheckpointError
-from tensor_llm.spelling import Spelling
+from tensor_llm.marks import Marks, Span
+from tensor_llm.spelling import Spelling, contained
 
 END = "<|end|>"
 """The token between documents, and after an answer."""
@@ -27,7 +26,6 @@ SMALLEST_VOCABULARY = 257
 LARGEST_FILE_BYTES = 128 << 20
 # where no config says which, in the order in which families are asked
 _ENDS = (END, "<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "</s>")
-Span = tuple[int, int]
 
 
 class Tokenizer:
@@ -42,19 +40,22 @@ class Tokenizer:
             ValueError: it is not of a family that is known here, or turns text into special
                 tokens.
         """
+        # the package would start a thread for each core to encode a list of texts
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         inner.no_padding()
         inner.no_truncation()
+        # for good: what text says is text, and rendered templates are taken apart before
+        inner.encode_special_tokens = True
         self._inner = inner
-        # the package keeps whether special tokens are read from text as a property
-        self._lock = threading.Lock()
-        spelling = _check(inner)
+        spelling = Spelling.of(inner)
         self._spelling = spelling
         self._bytes = spelling.table(inner)
-        self._special: dict[str, int] = {
-            token.content: index
-            for index, token in inner.get_added_tokens_decoder().items()
-            if token.special
+        added = inner.get_added_tokens_decoder()
+        self._special = {
+            one.content: index for index, one in added.items() if one.special and one.content
         }
+        self._marks = Marks([one for one in added.values() if one.special and one.content])
+        self._inside = _told_of_a_beginning(inner)
         self._check_special()
         self.eos_token: int | None = next(
             (self._special[name] for name in _ENDS if name in self._special), None
@@ -89,11 +90,11 @@ class Tokenizer:
             if size > LARGEST_FILE_BYTES:
                 fault = f"has {size} bytes; at most {LARGEST_FILE_BYTES} are allowed"
                 raise CheckpointError.of(path, fault)
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            data = path.read_bytes()
+        except OSError as error:
             raise CheckpointError.of(path, f"cannot be read: {error}") from None
         try:
-            return cls(_contained(tokenizers.Tokenizer.from_str, text))
+            return cls(contained(tokenizers.Tokenizer.from_buffer, data))
         except ValueError as error:
             raise CheckpointError.of(path, f"is no tokenizer that can be used: {error}") from None
 
@@ -112,23 +113,27 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The tokens of a text, behind those that the tokenizer itself puts first, such as the
-        beginning of a text.
+        beginning of a text. Other threads run meanwhile.
 
         Args:
             special: the text was written by a program that says where everything begins and ends:
                 special tokens are read from it, and none are added. Never for what people write.
         """
-        return list(self._encode(text, special=special).ids)
+        if special:
+            return self.encode_around(text, ())
+        return list(_run(self._inner, [text], add=True)[0].ids)
 
     def encode_around(self, text: str, foreign: Sequence[Span]) -> list[int]:
         """Like `encode(…, special=True)`, but no character of the `foreign` spans (start and end,
         in order) becomes part of a special token."""
-        encoding = self._encode(text, special=True)
-        names = {index: name for name, index in self._special.items()}
-        for index, span in zip(encoding.ids, encoding.offsets, strict=True):
-            if index in names and _touches(_core(text, names[index], span), foreign):
-                return self._encode_apart(text, foreign)
-        return list(encoding.ids)
+        marks = list(self._marks.find(text, foreign))
+        ends, starts = [0, *(mark.end for mark in marks)], [*(mark.start for mark in marks), None]
+        parts = [text[end:start] for end, start in zip(ends, starts, strict=True)]
+        first, rest = _run(self._inner, parts[:1]), _run(self._inside, parts[1:])
+        tokens = list(first[0].ids)
+        for mark, part in zip(marks, rest, strict=True):
+            tokens += [self._special[mark.name], *part.ids]
+        return tokens
 
     def decode(self, tokens: Iterable[int], *, at_start: bool = True) -> str:
         """The text of the tokens; bytes that are no UTF-8 show as U+FFFD. `at_start`: they begin
@@ -151,62 +156,11 @@ class Tokenizer:
         """Mean UTF-8 bytes a token over this text."""
         return len(text.encode()) / max(1, len(self.encode(text)))
 
-    def _encode(self, text: str, *, special: bool) -> tokenizers.Encoding:
-        with self._lock:
-            self._inner.encode_special_tokens = not special
-            return self._run(text, add=not special)
-
-    def _encode_apart(self, text: str, foreign: Sequence[Span]) -> list[int]:
-        """Special tokens are looked for between the foreign spans alone, and what lies between
-        two of them is encoded as text."""
-        tokens: list[int] = []
-        end = 0
-        for start, stop, index in self._own_special(text, foreign):
-            tokens += self._encode_inside(text[end:start], first=end == 0)
-            tokens.append(index)
-            end = stop
-        return tokens + self._encode_inside(text[end:], first=end == 0)
-
-    def _own_special(self, text: str, foreign: Sequence[Span]) -> Iterable[tuple[int, int, int]]:
-        # where two begin at the same place, the longer one counts
-        names = sorted(self._special, key=len, reverse=True)
-        pattern = re.compile("|".join(map(re.escape, names)))
-        ends = [end for _, end in foreign]
-        starts = [start for start, _ in foreign]
-        for begin, stop in zip([0, *ends], [*starts, len(text)], strict=True):
-            for match in pattern.finditer(text, begin, stop):
-                yield match.start(), match.end(), self._special[match[0]]
-
-    def _encode_inside(self, text: str, *, first: bool) -> list[int]:
-        if not text:
-            return []
-        before = self._inner.pre_tokenizer
-        # it is not told that this text has something before it
-        told = not first and isinstance(before, Metaspace) and before.prepend_scheme == "first"
-        with self._lock:
-            self._inner.encode_special_tokens = True
-            if not told:
-                return list(self._run(text, add=False).ids)
-            before.prepend_scheme = "never"
-            try:
-                return list(self._run(text, add=False).ids)
-            finally:
-                before.prepend_scheme = "first"
-
-    def _run(self, text: str, *, add: bool) -> tokenizers.Encoding:
-        try:
-            encoding: tokenizers.Encoding = _contained(
-                self._inner.encode, text, add_special_tokens=add
-            )
-        except ValueError as error:
-            fault = f"its tokenizer cannot read this text: {error}"
-            raise CheckpointError.of("tokenizer.json", fault) from None
-        return encoding
-
     def _check_special(self) -> None:
         unknown = getattr(self._inner.model, "unk_token", None)
-        for name, index in self._special.items():
-            if name not in ("", unknown) and index in self._run(name, add=False).ids:
+        names = [name for name in self._special if name != unknown]
+        for name, encoding in zip(names, _run(self._inner, names), strict=True):
+            if self._special[name] in encoding.ids:
                 raise ValueError(f"text can become its special token {name[:40]!r}")
 
 
@@ -231,31 +185,32 @@ class Opening:
         return part
 
 
-def _check(inner: tokenizers.Tokenizer) -> Spelling:
-    if not isinstance(inner.model, BPE):
-        raise ValueError(f"its model is {type(inner.model).__name__}, not BPE")
-    if inner.model.dropout:
-        raise ValueError("it drops merges at random")
-    inner.encode_special_tokens = True
-    return Spelling.of(inner)
+def _told_of_a_beginning(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same tokenizer for text that has something before it: it shares the vocabulary, and
+    differs only where the family writes a space before the first word of all."""
+    before = inner.pre_tokenizer
+    if not isinstance(before, Metaspace) or before.prepend_scheme != "first":
+        return inner
+    inside = tokenizers.Tokenizer(inner.model)
+    inside.normalizer = inner.normalizer
+    inside.pre_tokenizer = Metaspace(before.replacement, "never", before.split)
+    added = inner.get_added_tokens_decoder()
+    inside.add_tokens([added[index] for index in sorted(added)])
+    inside.encode_special_tokens = True
+    if inside.get_added_tokens_decoder() != added:
+        raise ValueError("the ids of its added tokens do not follow those of its vocabulary")
+    return inside
 
 
-def _contained(call: Any, *arguments: Any, **named: Any) -> Any:
-    """What the package answers; it raises bare Exception, and its panics are no Exception."""
+def _run(inner: tokenizers.Tokenizer, texts: list[str], *, add: bool = False) -> Any:
+    """The package's encodings. Its plain `encode` would hold up all other threads, and keep a
+    hundred bytes a token of offsets that nobody asked for.
+
+    Raises:
+        CheckpointError: the tokenizer cannot read such a text.
+    """
     try:
-        return call(*arguments, **named)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # noqa: BLE001 -- see above
-        raise ValueError(str(error)[:200] or type(error).__name__) from None
-
-
-def _core(text: str, name: str, span: Span) -> Span:
-    """Where the token's name lies, without spaces that the token takes along."""
-    start = text.find(name, *span)
-    return span if start < 0 else (start, start + len(name))
-
-
-def _touches(span: Span, foreign: Sequence[Span]) -> bool:
-    place = bisect.bisect_right(foreign, span[0], key=lambda one: one[1])
-    return place < len(foreign) and foreign[place][0] < span[1]
+        return contained(inner.encode_batch_fast, texts, add_special_tokens=add)
+    except ValueError as error:
+        fault = f"its tokenizer cannot read this text: {error}"
+        raise CheckpointError.of("tokenizer.json", fault) from None

@@ -97,7 +97,7 @@ def _changed(change) -> bytes:
     [
         (b"", "is no tokenizer that can be used"),
         (b"{}", "is no tokenizer that can be used"),
-        (b"\xff\xfe", "cannot be read"),
+        (b"\xff\xfe", "is no tokenizer that can be used"),
         (_respelt("日本").encode(), "token '日本' is not spelt in bytes"),
         (json.dumps({"model": {"type": "BPE", "vocab": {}, "merges": []}}).encode(), "decoder is"),
         (_changed(lambda data: data["model"].update(vocab={}, merges=[])), "ids are not dense"),
