@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from routing.cluster import AS_TOLD, Drag, Promise
+from routing.cluster import AS_TOLD, Drag, LengthKey, Promise, length_key
 
 WEIGHT = 0.1
 """Of a new observation; about the last twenty runs of a pool count."""
@@ -25,7 +25,6 @@ FEWEST = 8
 KEYS = 512
 ERRORS = 512
 
-LengthKey = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,9 @@ class Run:
     # absent: it made no token
     first_ms: int | None
     ended_ms: int
+    # made, and asked for at most
     tokens: int
+    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,9 @@ class Experience:
 
     def __init__(self) -> None:
         self.drag: Mapping[str, Drag] = {}
-        self.lengths: Mapping[LengthKey, int] = {}
+        self.lengths: Mapping[LengthKey, float] = {}
         self._drag: dict[str, Drag] = {}
-        self._windows: OrderedDict[LengthKey, deque[int]] = OrderedDict()
+        self._windows: OrderedDict[LengthKey, deque[float]] = OrderedDict()
         self._errors: deque[float] = deque(maxlen=ERRORS)
 
     def learn(self, runs: Iterable[tuple[Run, Promise | None]]) -> None:
@@ -111,9 +112,9 @@ class Experience:
     def _length(self, run: Run) -> None:
         if run.kind != "generate":
             return
-        key = (run.kind, run.model, run.label)
+        key = length_key(run.kind, run.model, run.label, run.max_tokens)
         window = self._windows.pop(key, None) or deque(maxlen=WINDOW)
-        window.append(run.tokens)
+        window.append(run.tokens / max(run.max_tokens, 1))
         self._windows[key] = window
         if len(self._windows) > KEYS:
             self._windows.popitem(last=False)
@@ -124,8 +125,9 @@ class Experience:
         took_s = (run.ended_ms - run.leased_ms) / 1000
         predicted_s = (promise.ends_ms - promise.leased_ms) / 1000
         self._errors.append((predicted_s - took_s) / max(took_s, 0.001))
-        if promise.ready_ms > promise.leased_ms:
-            # what loading takes says nothing of the rates
+        resumed = run.first_ms is not None and run.first_ms < run.leased_ms
+        if resumed or promise.ready_ms > promise.leased_ms:
+            # its first token lies before its lease; what loading takes says nothing of the rates
             return
         drag = self._drag.get(promise.pool, AS_TOLD)
         first_ms = run.ended_ms if run.first_ms is None else run.first_ms
