@@ -679,3 +679,22 @@ def test_an_engine_comes_back_from_any_death_and_stops_in_order(kind, environmen
         one.until(lambda: one.runs[run].tokens)
     assert one.exits[-1].expected
     assert one.exits[-1].code == 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_only_the_cpu_engine_packs_weights_as_they_load(kind, environment, dtype):
+    only_where_it_computes(kind)
+    one = driver(kind, {**environment, "NOIDLE_DTYPE": dtype})
+    if kind.engine == "cpu":
+        with one:
+            assert len(one.do(ask()).tokens) == 24
+            # coarser, not another model
+            score = Score(model="small", text="The cat sat on the mat.")
+            assert one.do(score).end.result.perplexity < 320
+        return
+    one.process.start()
+    try:
+        one.until(lambda: one.exits)
+        assert f"NOIDLE_DTYPE = {dtype}" in one.exits[0].reason
+    finally:
+        one.process.stop(grace_s=10)
