@@ -17,6 +17,9 @@ from routing.running import Preemption, RunningJob
 LOG = logging.getLogger("noidle.pump")
 KEPT_MS = 5_000
 """So long after the last sign of a run that leaves, its room is kept for whom it leaves."""
+REST_MS = 100
+"""Where nobody could be asked, the next try waits so long: a pump that cannot keep up looks very
+often, and each try reads what runs in many pools."""
 
 
 class RoomMaker:
@@ -27,6 +30,7 @@ class RoomMaker:
         self.terms = terms
         # by pool and job, until when room is kept and for which rank
         self._kept: dict[tuple[str, str], tuple[int, int]] = {}
+        self._rests_until_ms = 0
 
     def granted(self, placements: Sequence[Placement], now_ms: int) -> list[Placement]:
         """Those that may take what they were given: room made for others is not for lower ones."""
@@ -48,6 +52,8 @@ class RoomMaker:
 
     def make(self, role: PumpRole, placements: Sequence[Placement], now_ms: int) -> int:
         """Has runs leave for those that wait too long; says how many were asked."""
+        if now_ms < self._rests_until_ms:
+            return 0
         blocked = blocked_heads(placements, self.terms, now_ms)
         if not blocked:
             return 0
@@ -57,7 +63,9 @@ class RoomMaker:
             place = one.pool, one.blocked.job.id
             self._kept[place] = now_ms + KEPT_MS, RANKS[one.blocked.job.job_class]
         asked = self._ask(role, [one for one in evictions if not one.run.leaving], now_ms)
-        if asked:
+        if not asked:
+            self._rests_until_ms = now_ms + REST_MS
+        else:
             self._board.note(_notes(asked, placements, now_ms))
         return len(asked)
 

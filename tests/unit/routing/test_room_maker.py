@@ -247,6 +247,19 @@ def test_hard_memory_pressure_stops_training_whatever_the_profile(terms: Terms) 
     assert cluster.state("t") is JobState.HELD
 
 
+def test_where_nobody_can_be_asked_pools_are_looked_into_ten_times_a_second(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    real = cluster.board.running
+    cluster.run("first", JobClass.INTERACTIVE)
+    cluster.accept("second", JobClass.INTERACTIVE)
+    monkeypatch.setattr(cluster.board, "running", lambda pools: asked.append(pools) or real(pools))
+    for _ in range(100):
+        cluster.look(0.01)
+    assert 9 <= len(asked) <= 10
+
+
 def test_nobody_looks_into_pools_while_nobody_is_blocked(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
