@@ -36,7 +36,7 @@ TOKENS = random_tokens(5)
 MOST_BYTES = 200 << 20
 JSON_FILES = ["config.json", "generation_config.json", "tokenizer_config.json"]
 ALL_JSON_FILES = [*JSON_FILES, "special_tokens_map.json", "model.safetensors.index.json"]
-SEVERAL = settings(max_examples=150, deadline=None)
+SEVERAL = settings(max_examples=100, deadline=None)
 
 
 def make_folder(folder: Path, **options) -> Path:
