@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensor_llm.sampling import (
+from tensor_llm.sampling import likeliest, (
     Sampling,
     SamplingBatch,
     SamplingRows,
@@ -190,3 +190,12 @@ def test_choices_are_written_in_place_and_only_the_first_rows_are_meant():
     assert first.any_cuts
     # a batch that takes the likeliest tokens reads none of them
     assert rows.write([Sampling()]).all_greedy
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_equal_logits_the_first_is_likeliest(dtype):
+    logits_BV = torch.tensor([[0.0, 2.0, 1.0, 2.0], [-torch.inf, -1.0, -1.0, -2.0]], dtype=dtype)
+    found_B = likeliest(logits_BV)
+    assert found_B.dtype is torch.int64
+    assert found_B.tolist() == [1, 1]
+    assert likeliest(logits_BV[:, ::2]).tolist() == [1, 1], "rows that do not lie together"
