@@ -174,13 +174,15 @@ class Scheduler:
         prompts.sort(key=lambda one: (one.rank, self._remaining(one), one.order))
         self._score_left = self._score_tokens
         pieces: dict[Sequence, Piece] = {}
-        left, admits = budget, True
+        left, admits, quick = budget, True, False
         for one, most in self._turns(prompts, budget):
             if left < 1:
                 break
-            if one in self._evicted:
+            fresh = one.row is None
+            # who came and is read at once waits for no part of a longer prompt
+            if one in self._evicted or (quick and self._remaining(one) > left):
                 continue
-            if one.row is None:
+            if fresh:
                 reader = self.prefixes.reader_of(one)
                 if reader is None and not (admits and self._admit(one)):
                     # it must not wait for ever behind smaller ones that fit
@@ -189,6 +191,7 @@ class Scheduler:
                 # what somebody reads already is read once, for the more urgent of the two
                 one = reader or one
             left -= self._cut(one, min(most, left), pieces)
+            quick = quick or (fresh and one in pieces and pieces[one].samples)
         for one in prompts:
             one.passed = 0 if one in pieces else one.passed + 1
         return [piece for one, piece in pieces.items() if one not in self._evicted]

@@ -164,6 +164,19 @@ def test_an_evicted_sequence_goes_on_where_it_was(kind):
 
 
 @kinds
+def test_a_scored_text_that_was_evicted_says_nothing_twice(kind):
+    core, tokens = make_core(kind, blocks=9, chunk_tokens=6), prompt(34)
+    scored = core.add(Request(tokens=tokens, max_tokens=0, score=True, rank=3))
+    outputs = [output for _ in range(3) for output in core.step()]
+    urgent = core.add(Request(tokens=prompt(20, 1), max_tokens=3, rank=0))
+    outputs += finish(core)
+    assert scored.evictions == 1
+    found = [one for output in outputs if output.sequence is scored for one in output.logprobs]
+    assert found == pytest.approx(plain_logprobs("plain", tokens), rel=1e-5)
+    assert tuple(urgent.tokens[20:]) == plain_answer("plain", prompt(20, 1), 3)
+
+
+@kinds
 def test_a_conversation_that_goes_on_finds_all_that_was_said(kind):
     core = make_core(kind, size=4)
     first = core.add(Request(tokens=prompt(10), max_tokens=10))

@@ -54,7 +54,7 @@ class Floor:
         return {piece.sequence: piece.count for piece in plan.pieces}
 
 
-@pytest.mark.parametrize("prompt", [1, 5, 64])
+@pytest.mark.parametrize("prompt", [1, 5, 64, 63])
 @pytest.mark.parametrize("before", [0, 1, 7, 30])
 def test_a_short_prompt_is_read_in_the_step_after_it_arrives_beside_a_long_one(prompt, before):
     floor = Floor()
@@ -65,8 +65,17 @@ def test_a_short_prompt_is_read_in_the_step_after_it_arrives_beside_a_long_one(p
     plan = floor.step()
     assert floor.read_in(plan)[short] == prompt
     assert short.generated == 1
-    # what is left of the budget goes to the long one
-    assert floor.read_in(plan).get(long, 0) == 64 - prompt
+    # and its step is not made longer by the other
+    assert long not in floor.read_in(plan)
+    assert floor.read_in(floor.step()) == {long: 64}
+
+
+def test_short_prompts_share_a_step_and_the_rest_of_longer_ones_is_filled_up():
+    floor = Floor()
+    first, *others = [floor.add(count) for count in (100, 150, 20, 30)]
+    assert floor.read_in(floor.step()) == {others[1]: 20, others[2]: 30}
+    assert floor.read_in(floor.step()) == {first: 64}
+    assert floor.read_in(floor.step()) == {first: 36, others[0]: 28}
 
 
 def test_decoding_goes_on_in_every_step_while_a_long_prompt_is_read():
@@ -127,6 +136,17 @@ def test_a_prompt_takes_blocks_and_rows_of_lower_ranks_only():
         urgent = floor.add(12, 4, rank=0)
         floor.step()
         assert (high.evictions, low.evictions, urgent.generated) == (0, 1, 1)
+
+
+def test_a_prompt_waits_where_those_that_run_would_soon_have_no_block():
+    floor = Floor(blocks=10)
+    floor.add(8, 20), floor.add(8, 20)
+    floor.step()
+    # six of ten blocks are taken now, and the two that decode will need one each
+    late, later = floor.add(12), floor.add(8)
+    floor.step()
+    assert late.row is None
+    assert later.row is not None
 
 
 def test_blocks_of_lower_ranks_are_not_taken_where_they_would_not_suffice():
