@@ -3,10 +3,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensor_llm.sampling import likeliest, (
+from tensor_llm.sampling import (
     Sampling,
     SamplingBatch,
     SamplingRows,
+    likeliest,
     logprobs,
     sample,
     uniform,
