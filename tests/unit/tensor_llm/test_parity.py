@@ -8,6 +8,12 @@ from transformers import AutoModelForCausalLM
 
 from tensor_llm.checkpoint import load_folder
 from tensor_llm.generate import generate
+from tensor_llm.kernels.library import best_kernels
+from tensor_llm.sampling import Sampling
+from tensor_llm.serving.kernel_executor import serves
+from tensor_llm.serving.opening import open_core
+from tensor_llm.serving.request import Request
+from tensor_llm.serving.single import outputs_of
 from tests.unit.tensor_llm.builders import random_tokens
 from tests.unit.tensor_llm.checkpoints import (
     KINDS,
@@ -121,3 +127,34 @@ def test_narrow_weights_stay_narrow_and_are_near(tmp_path, kind, dtype):
     # float16 has no kernels on the CPU
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.bfloat16}
     assert_close(logits_of(ours), logits_of(read_theirs(tmp_path)), 0.1)
+
+
+# sizes in sixteens, as the kernels want them, still with odd ratios
+SIXTEENS = {
+    "hidden_size": 96,
+    "intermediate_size": 112,
+    "head_dim": 16,
+    "num_hidden_layers": 2,
+}
+FIFTEEN_HEADS = {"hidden_size": 240, "num_attention_heads": 15, "num_key_value_heads": 5}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunk", [256, 7])
+def test_greedy_tokens_of_the_serving_core_equal_those_of_transformers(tmp_path, kind, chunk):
+    sizes = SIXTEENS | (FIFTEEN_HEADS if kind == "smollm2" else {})
+    if kind.startswith("qwen3"):
+        sizes |= {"head_dim": 32}
+    if kind == "qwen2 with windows by layer":
+        sizes |= {"num_hidden_layers": 3}
+    theirs = make_theirs(kind, **sizes)
+    loaded = load_folder(write_theirs(theirs, tmp_path))
+    core = open_core(loaded, chunk=chunk)
+    core.add(Request(tokens=tuple(PROMPT), max_tokens=64, sampling=Sampling()))
+    found = [token for output in outputs_of(core) for token in output.tokens]
+    assert found == greedy_of(theirs)
+
+
+def test_these_sizes_are_served_by_the_kernels_where_there_are_any(tmp_path):
+    loaded = load_folder(write_theirs(make_theirs("qwen3", **SIXTEENS), tmp_path))
+    assert serves(loaded.model) is (best_kernels() is not None)
