@@ -10,6 +10,14 @@ from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import PoolLoad
 
+LengthKey = tuple[str, str, str | None, int]
+"""Kind, model, label, and the size of what was asked for as a power of two."""
+
+
+def length_key(kind: str, model: str, label: str | None, max_tokens: int) -> LengthKey:
+    """Jobs that are likely to have answers alike in length."""
+    return kind, model, label, max_tokens.bit_length()
+
 
 class Drag(NamedTuple):
     """How much longer than by its rates alone a pool takes, as was observed: other runs read their
@@ -60,8 +68,8 @@ class Cluster:
     promises: Mapping[str, tuple[Promise, ...]] = field(default_factory=dict)
     # by pool: how much longer runs take there than its rates say, where that was seen
     drag: Mapping[str, Drag] = field(default_factory=dict)
-    # by kind, model and label: tokens that answers had, where enough were seen
-    lengths: Mapping[tuple[str, str, str | None], int] = field(default_factory=dict)
+    # the share of the tokens asked for that answers had, where enough were seen
+    lengths: Mapping[LengthKey, float] = field(default_factory=dict)
     # engines that lately had a second pool, even if it is not seen now: it may still consume
     # the engine's queue, so messages go to the chosen pool's own
     shared: frozenset[EngineName] = frozenset()

@@ -26,7 +26,6 @@ KEYS = 512
 ERRORS = 512
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One that ended with a result; all times are Redis's clock."""

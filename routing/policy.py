@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
 from routing.board import HeldJob
-from routing.cluster import Cluster
+from routing.cluster import Cluster, length_key
 from routing.forecast import best, decode_s, rank
 from routing.lane import Lane
 from routing.order import in_order
@@ -154,8 +154,8 @@ class _Decider:
         kv = 0 if training else kv_tokens(prompt, job.max_tokens, view.model)
         tokens = job.expected_tokens
         if tokens is None:
-            key = (job.kind, job.model, job.label)
-            tokens = self.lengths.get(key, job.max_tokens)
+            key = length_key(job.kind, job.model, job.label, job.max_tokens)
+            tokens = math.ceil(self.lengths.get(key, 1.0) * job.max_tokens)
         return Need(prompt, kv, min(tokens, job.max_tokens))
 
     def view(self, job: HeldJob) -> View:

@@ -69,6 +69,7 @@ class Desk:
             first_ms=_clock_ms(fate.first_s),
             ended_ms=_clock_ms(fate.finish_s),
             tokens=job.output,
+            max_tokens=job.output,
         )
         self._ended.append((run, self._promises.end(job.id)))
 
