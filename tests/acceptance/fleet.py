@@ -35,11 +35,6 @@ class Fleet:
         words = ("worker", engine, "--program", "echo", *options)
         return self._start(*words, module="ops", **settings)
 
-    def tensor_pool(self, engine: str, **settings: str) -> WorkerProcess:
-        """The same with the engine that computes, in float32 on one thread."""
-        plain = {"NOIDLE_DTYPE": "float32", "NOIDLE_THREADS": "1"}
-        return self._start("worker", engine, module="ops", **{**plain, **settings})
-
     def told_pool(self, engine: str, index: int, **settings: str) -> WorkerProcess:
         """A pool that believes what the test says of its host: see told_pool.py."""
         return self._start(engine, str(index), module="tests.acceptance.told_pool", **settings)

@@ -2,13 +2,15 @@
 it starts soon, and what made room ends as if nobody had come."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engines.program import shipped
 from noidle.handle import Job
 from noidle.results import Decision, JobResult, JobState
-from noidle.snapshot import ModelInfo
+from noidle.snapshot import ModelInfo, Pressure
 from tests.acceptance.fleet import Fleet, state
 from tests.integration.ops.commands import wait_for
 from tests.valkey_process import ValkeyProcess
@@ -19,23 +21,48 @@ TEXT = "The cat sat on the mat, and the dog lay on the log. " * 80
 # some 10 ms a token, some 0.1 s a training step of 8 × 64
 SHAPE = {"layers": 4, "hidden": 128, "heads": 4, "kv_heads": 2, "vocabulary": 300, "context": 1024}
 BURST = 3
+STEPS = 60
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """One pool with one slot, a router, and a small model that anybody may ask."""
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """How short the pool's memory is, as the test says in this file."""
+    path = tmp_path_factory.mktemp("memory") / "pressure"
+    path.write_text(Pressure.OK)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet(memory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One pool with one slot that computes in float32, a router, and a small model to ask."""
     server = ValkeyProcess(tmp_path_factory.mktemp("valkey"))
     server.start()
     fleet = Fleet(tmp_path_factory.mktemp("fleet"), server.url)
     try:
         fleet.router()
-        fleet.tensor_pool("cpu", NOIDLE_SLOTS="1")
+        fleet.told_pool(
+            "cpu",
+            0,
+            TOLD_PRESSURE=str(memory),
+            TOLD_PROGRAM=str(shipped("tensor")),
+            NOIDLE_SLOTS="1",
+            NOIDLE_THREADS="1",
+            NOIDLE_DTYPE="float32",
+        )
         fleet.wait_ready(POOL)
         train(fleet, "small", steps=2).result(timeout_s=PATIENCE_S)
         yield fleet
     finally:
         fleet.close()
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(fleet: Fleet) -> Job:
+    """A training that nobody comes between."""
+    job = train(fleet, "whole", steps=STEPS)
+    job.result(timeout_s=PATIENCE_S)
+    return job
 
 
 def train(fleet: Fleet, model: str, **fields: Any) -> Job:
@@ -81,11 +108,9 @@ def moved(job: Job, progress: int) -> None:
 
 
 def test_a_training_pauses_for_a_burst_and_ends_with_the_losses_of_an_undisturbed_one(
-    fleet: Fleet, report: Callable[[str], None]
+    fleet: Fleet, undisturbed: Job, report: Callable[[str], None]
 ) -> None:
-    whole = train(fleet, "whole", steps=40)
-    undisturbed = whole.result(timeout_s=PATIENCE_S)
-    job = train(fleet, "paused", steps=40)
+    job = train(fleet, "paused", steps=STEPS)
     waits = []
     for step in (5, 15):
         moved(job, step)
@@ -95,9 +120,9 @@ def test_a_training_pauses_for_a_burst_and_ends_with_the_losses_of_an_undisturbe
     result = job.result(timeout_s=PATIENCE_S)
     assert job.status().preemptions == len(preemptions(fleet, job)) >= 2
     assert job.status().crashes == 0
-    assert curve(job) == curve(whole)
-    assert sorted(curve(job)) == list(range(1, 41))
-    assert result.train == undisturbed.train
+    assert curve(job) == curve(undisturbed)
+    assert sorted(curve(job)) == list(range(1, STEPS + 1))
+    assert result.train == undisturbed.outcome().train
     for one in preemptions(fleet, job):
         assert "makes room for interactive job" in one.reason
         assert "it goes on later behind step" in one.reason
@@ -110,6 +135,21 @@ def test_a_training_pauses_for_a_burst_and_ends_with_the_losses_of_an_undisturbe
 def step_s(fleet: Fleet) -> float:
     rate = fleet.snapshots()[POOL].rates.train_tokens_per_s
     return 8 * 64 / rate if rate else 0.0
+
+
+def test_a_training_stops_where_memory_runs_out_and_goes_on_from_its_checkpoint(
+    fleet: Fleet, undisturbed: Job, memory: Path
+) -> None:
+    job = train(fleet, "short", steps=STEPS)
+    moved(job, 3)
+    memory.write_text(Pressure.HARD)
+    try:
+        wait_for(lambda: state(job) is JobState.HELD, "a training that stopped", PATIENCE_S)
+        assert "stops because memory runs out" in preemptions(fleet, job)[0].reason
+    finally:
+        memory.write_text(Pressure.OK)
+    assert job.result(timeout_s=PATIENCE_S).attempt == 2
+    assert curve(job) == curve(undisturbed)
 
 
 def test_text_that_makes_room_ends_with_the_output_of_an_undisturbed_one(
