@@ -251,6 +251,7 @@ def test_sampled_answers_depend_on_the_seed_alone():
             for one in (sampling, *others)
         ]
         finish(core)
+        assert tuple(sequence.tokens[7:]) == plain_answer("plain", tokens, 16, sampling)
         answers.setdefault(seed, set()).add(tuple(sequence.tokens))
     assert [len(found) for found in answers.values()] == [1, 1]
     assert answers[1] != answers[2]

@@ -130,7 +130,7 @@ class Run:
             self.ends[job] = output.finished or output.error
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_schedule_gives_each_request_what_it_gets_alone(kind, data):
