@@ -5,8 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from hypothesis import settings
 
 from tests.valkey_process import ValkeyProcess
+
+# how long an example takes says more of the machine than of the code
+settings.register_profile("noidle", deadline=None)
+settings.load_profile("noidle")
 
 
 @pytest.fixture(autouse=True)
