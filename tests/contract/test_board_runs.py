@@ -123,7 +123,9 @@ def test_finish_keeps_the_result_and_adds_the_boards_times(cluster: Cluster) -> 
         pool=POOL,
         attempt=1,
         seed=2**63 - 1,
-        times=JobTimes(prefill_ms=1.5, decode_ms=2.25, tpot_ms=1 / 3),
+        times=JobTimes(
+            tokenize_ms=0.5, prefill_ms=1.5, decode_ms=2.25, stream_ms=0.25, tpot_ms=1 / 3
+        ),
     )
     assert cluster.board.finish("a", "token-a", given) is True
     result = cluster.board.result("a")
@@ -131,6 +133,7 @@ def test_finish_keeps_the_result_and_adds_the_boards_times(cluster: Cluster) -> 
     assert result.model_copy(update={"times": given.times}) == given
     times = result.times
     assert (times.prefill_ms, times.decode_ms, times.tpot_ms) == (1.5, 2.25, 1 / 3)
+    assert (times.tokenize_ms, times.stream_ms) == (0.5, 0.25)
     assert 100_000 <= (times.held_ms or 0) < 190_000
     assert 200_000 <= (times.ttft_ms or 0) < 290_000
     assert 300_000 <= (times.total_ms or 0) < 390_000

@@ -28,6 +28,15 @@ def test_jobs_that_the_same_pools_can_run_are_held_together(
     assert acceptance.held_set(job(**fields)) == name
 
 
+def test_a_conversation_counts_with_what_a_template_writes_around_it() -> None:
+    def size(*contents: str) -> int:
+        messages = [{"role": "user", "content": one} for one in contents]
+        return acceptance.prompt_bytes(job(prompt=None, messages=messages))
+
+    assert 4 * 300 + 4 * 10 < size(*["あ" * 100] * 4) < 4 * 300 + 4 * 40
+    assert size("x" * 400) < size("x" * 200, "x" * 200)
+
+
 def test_a_training_is_held_by_its_storage_once_it_has_one() -> None:
     train = parse_job({"kind": "train", "model": "mini", "path": "books", "id": "t"})
     assert acceptance.held_set(train) == "background:train|mini|*|*|0"

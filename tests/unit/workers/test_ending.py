@@ -36,6 +36,17 @@ def test_text_and_tokens_of_former_attempts_come_first():
     assert (result.attempt, result.seed, result.times.load_ms) == (2, 3, 4.0)
 
 
+def test_all_that_an_engine_tells_of_a_run_is_in_its_result():
+    names = RunResult.model_fields.keys() - {"text", "tokens", "train"}
+    numbers = {name: float(place) for place, name in enumerate(sorted(names))}
+    numbers |= {"prompt_tokens": 9, "prefix_tokens": 8, "logprobs": (-0.5, -2.0)}
+    numbers |= {"finish_reason": "eos", "model": "other", "revision": "r"}
+    result = ending.done(claim(), PLACE, RunResult(**{name: numbers[name] for name in names}))
+    for name in names:
+        place = result.times if name.endswith("_ms") else result
+        assert getattr(place, name) == numbers[name], name
+
+
 def test_what_a_kind_of_job_has_not_is_absent():
     result = ending.done(claim(), PLACE, RunResult(train=TrainReport(steps=5)))
     assert (result.text, result.tokens, result.train.steps) == (None, None, 5)
