@@ -26,7 +26,7 @@ class Terms:
     spared: frozenset[str] = frozenset()
 
 
-RESPONSE_FIRST = Terms(patience_s={JobClass.INTERACTIVE: 0.25, JobClass.STANDARD: 30.0})
+RESPONSE_FIRST = Terms(patience_s={JobClass.INTERACTIVE: 0.25})
 TRAINING_FIRST = Terms(patience_s=RESPONSE_FIRST.patience_s, spared=frozenset({"train"}))
 
 

@@ -130,7 +130,8 @@ def test_work_of_the_same_class_waits_its_turn(cluster: Cluster) -> None:
     assert not cluster.board.running([POOL])[0].leaving
 
 
-def test_standard_work_is_more_patient(cluster: Cluster) -> None:
+def test_standard_work_waits_unless_the_terms_say_how_long() -> None:
+    cluster = Cluster(Terms(patience_s={JobClass.STANDARD: 30.0}))
     cluster.run("long", JobClass.BATCH, max_tokens=200)
     cluster.accept("second", JobClass.STANDARD)
     cluster.look()
@@ -139,6 +140,14 @@ def test_standard_work_is_more_patient(cluster: Cluster) -> None:
         cluster.look(2.5)
         cluster.report("long", text="a ", tokens=(1,))
     assert cluster.board.running([POOL])[0].leaving
+
+
+def test_by_default_only_interactive_work_has_others_leave(cluster: Cluster) -> None:
+    cluster.run("long", JobClass.BACKGROUND, max_tokens=4000)
+    cluster.accept("second", JobClass.STANDARD)
+    for _ in range(3):
+        cluster.look(2.5)
+    assert not cluster.board.running([POOL])[0].leaving
 
 
 def test_where_another_pool_is_free_nobody_leaves(cluster: Cluster) -> None:
