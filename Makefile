@@ -13,6 +13,8 @@ install: .venv/cluster
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing noidle's packages into .venv …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+	@echo "Building the CPU's kernels, once for this machine …"
+	@$(BIN)/python -m tensor_llm.kernels
 	@touch $@
 
 .venv/dev: .venv/cluster

@@ -3,6 +3,7 @@
 Owns what the choices of types, threads and device mean for loading. Imports torch when a model is
 opened, not before."""
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -67,6 +68,7 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
     if choice.threads is not None:
         torch.set_num_threads(choice.threads)
     _check_device(choice.device)
+    _announce_kernels(choice.device)
     dtype, packing = choice.dtype, None
     if dtype is not None and dtype.packed:
         packing = WeightFormat(dtype.value)
@@ -110,6 +112,15 @@ def _check_device(device: str) -> None:
         raise _refusal(
             "--device", device, f"a device of this host, as torch names it: {words}"
         ) from None
+
+
+def _announce_kernels(device: str) -> None:
+    """A person should know why the first run on a machine takes its time."""
+    from tensor_llm.kernels import builder
+
+    if device == "cpu" and builder.must_build():
+        sys.stderr.write("building the CPU's kernels, once for this machine …\n")
+        sys.stderr.flush()
 
 
 def _refusal(option: str, value: str, allowed: str) -> ConfigError:

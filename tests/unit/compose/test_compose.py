@@ -144,7 +144,7 @@ def test_the_image_holds_every_folder_that_it_copies_and_every_package_of_the_cl
     copied = {
         source.rstrip("/")
         for line in lines
-        if line.startswith("COPY ")
+        if line.startswith("COPY ") and "--from=" not in line
         for source in line.split()[1:-1]
     }
     ignore = (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
