@@ -81,6 +81,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             **{
                 name: self._passing(one, pass_context) for name, one in filters.WITH_CONTEXT.items()
             },
+            "format": lambda form, *given, **named: self._percent(form, given or named),
             syntax.CONCAT: lambda parts: methods.join(budget, "", parts),
             syntax.ENTER: lambda _, weight: budget.step(weight),
             syntax.LOOP: lambda inner, weight: Loop(budget, inner, weight),

@@ -78,6 +78,7 @@ HOSTILE = {
     "searching": "{{ ('a' * 4000000).rsplit('b' + 'a' * 1000000) }}",
     "searching on": "{{ ('a' * 4000000).rfind('b' + 'a' * 1000000) }}",
     "widths": "{{ '%1000000000d' % 1 }}",
+    "widths by the filter": "{{ '%1000000000d' | format(1) }}",
     "widths of values": "{{ '%*d' % (1000000000, 1) }}",
     "widths of .format": "{{ '{:1000000000}'.format(1) }}",
     "widths in .format": "{{ '{:{}}'.format(1, 1000000000) }}",

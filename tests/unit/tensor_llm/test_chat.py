@@ -162,6 +162,8 @@ def test_a_message_cannot_end_its_own_turn():
         "{{ (messages[0].content | reverse | reverse | list | join).replace('-', '') }}",
         "{{ (messages[0].content[::-1][::-1] ~ '').replace('-', '') }}",
         "{{ ('%s' % messages[0].content).replace('-', '') }}",
+        "{{ ('%s' | format(messages[0].content)).replace('-', '') }}",
+        "{{ ('%(a)s' | format(a=messages[0].content)).replace('-', '') }}",
         "{{ ('%-3s' % messages[0].content).replace('-', '') }}",
         "{{ ('{}'.format(messages[0].content)).replace('-', '') }}",
         "{{ (messages[0].content | upper | lower).replace('-', '') }}",
