@@ -30,7 +30,8 @@ class _Wire(BaseModel):
 
 
 class JobError(_Wire):
-    """Why a job failed. `code` is one of: invalid, unplaceable, crashed, engine, internal."""
+    """Why a job failed. `code` is one of: invalid, unplaceable, deadline,
+    crashed, engine, internal."""
 
     code: str
     message: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from noidle.jobs import EngineName
+from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import PoolLoad
 
@@ -40,6 +40,10 @@ class Promise:
     pool: str
     kind: str
     model: str
+    label: str | None = None
+    job_class: JobClass = JobClass.STANDARD
+    # it went before all because it starved
+    lifted: bool = False
     leased_ms: int
     # when the model should be in memory, and when the slot should be free again
     ready_ms: int
@@ -68,6 +72,9 @@ class Cluster:
     promises: Mapping[str, tuple[Promise, ...]] = field(default_factory=dict)
     # by pool: how much longer runs take there than its rates say, where that was seen
     drag: Mapping[str, Drag] = field(default_factory=dict)
+    # how many jobs of a class and label have a lease, and how many that starved
+    serving: Mapping[tuple[JobClass, str | None], int] = field(default_factory=dict)
+    lifted: int = 0
     # the share of the tokens asked for that answers had, where enough were seen
     lengths: Mapping[LengthKey, float] = field(default_factory=dict)
     # engines that lately had a second pool, even if it is not seen now: it may still consume

@@ -44,6 +44,8 @@ def reason_of(placement: Placement) -> str:
     """The decision in one sentence."""
     if placement.action is Action.UNPLACEABLE:
         return _unplaceable(placement)
+    if placement.action is Action.REFUSED:
+        return _late(placement)
     if placement.view is None:
         return "every slot is taken, and jobs before it wait too"
     if placement.best is None:
@@ -64,6 +66,19 @@ def _refusals_named(placement: Placement) -> str:
     named = [f"{pool} {one.reason}" for pool, one in islice(found, REASONS_NAMED)]
     more = len(placement.view.look.roster.pools) - len(named)
     return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
+
+
+def _late(placement: Placement) -> str:
+    job, pool, forecast, view = placement.job, placement.pool, placement.forecast, placement.view
+    assert job.deadline_ms is not None
+    assert view is not None
+    left_s = (job.deadline_ms - view.look.now_ms) / 1000
+    if left_s < 0:
+        return f"its deadline passed {-left_s:.2f} s ago"
+    assert pool is not None
+    assert forecast is not None
+    words = f"its deadline is in {left_s:.2f} s, and the best pool, {pool.pool}, would end it in"
+    return f"{words} {forecast[0]:.2f} s"
 
 
 def _leased(placement: Placement) -> str:
@@ -102,6 +117,9 @@ _CAUSES = {
     Cause.ALONE: "the job must run alone",
     Cause.READING: "prompts sent there before it are still to be read",
 }
+
+
+_OUTCOMES = {Action.LEASE: "chosen", Action.WAIT: "wait", Action.REFUSED: "too late"}
 
 
 def _name(placement: Placement, i: int) -> str:
@@ -147,9 +165,7 @@ def _forecasts(placement: Placement) -> list[PoolVerdict]:
 
 def _verdict(placement: Placement, i: int) -> PoolVerdict:
     finish_s, start_s, cause, batch = _forecast(placement, i)
-    outcome = "slower"
-    if i == placement.best:
-        outcome = "chosen" if placement.action is Action.LEASE else "wait"
+    outcome = _OUTCOMES[placement.action] if i == placement.best else "slower"
     start = "" if cause is Cause.FREE else f", {start_s:.2f} s until it could start"
     return PoolVerdict(
         pool=_name(placement, i),

@@ -72,6 +72,8 @@ class Picture:
             loads=loads,
             models=self._models,
             promises=self.promises.settle(loads),
+            serving=self.promises.serving,
+            lifted=self.promises.lifted,
             shared=frozenset(
                 engine for engine, at_s in self._shared.items() if now_s - at_s < SHARED_S
             ),

@@ -20,6 +20,7 @@ class Action(StrEnum):
     LEASE = "lease"  # it starts now
     WAIT = "wait"  # a pool could run it, later
     UNPLACEABLE = "unplaceable"  # no present pool will ever run it
+    REFUSED = "refused"  # it would end after its deadline wherever it ran
 
 
 class Cause(StrEnum):
@@ -89,6 +90,8 @@ class Placement(NamedTuple):
     spurns: bool = False
     # there for a lease
     grant: Grant | None = None
+    # it went before all because it starved
+    lifted: bool = False
 
     @property
     def pool(self) -> PoolSnapshot | None:

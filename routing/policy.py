@@ -12,7 +12,7 @@ from routing.board import HeldJob
 from routing.cluster import Cluster, length_key
 from routing.forecast import best, decode_s, rank
 from routing.lane import Lane
-from routing.order import in_order
+from routing.order import Turns, in_order, starves
 from routing.outlook import Outlook
 from routing.placement import Action, Cause, Forecast, Grant, Need, Placement
 from routing.prediction import kv_tokens, prompt_tokens
@@ -25,6 +25,7 @@ AHEAD_S = 0.5
 """Prompts are read one after the other: more than so many seconds of them in a pool, and the next
 job is better held, where what is more urgent can still overtake it. Above the time between two
 looks, so that a pool never runs out of prompts."""
+LIFTED_SHARE = 0.1
 LOOKED_AT = 48
 """A look that is not deep ends with so many jobs: the pump takes another one at once if slots
 were leased, and those behind jobs that wait are looked at by the next deep one."""
@@ -52,15 +53,27 @@ def decide(
     """
     roster = roster or Roster()
     roster.show(cluster)
-    return _Decider(cluster, roster, now_ms).decide(in_order(jobs), deep=deep)
+    turns = Turns(
+        now_ms=now_ms,
+        serving=cluster.serving,
+        room=_lift_room(cluster),
+    )
+    return _Decider(cluster, roster, turns).decide(in_order(jobs, turns), deep=deep)
+
+
+def _lift_room(cluster: Cluster) -> int:
+    """Jobs that starve take a tenth of the slots at most, and one at least."""
+    slots = sum(pool.slots for pool in cluster.pools)
+    return max(int(LIFTED_SHARE * slots), 1) - cluster.lifted
 
 
 class _Decider:
     """The state of one look."""
 
-    def __init__(self, cluster: Cluster, roster: Roster, now_ms: int) -> None:
+    def __init__(self, cluster: Cluster, roster: Roster, turns: Turns) -> None:
         self.roster = roster
-        self.look = Outlook(roster, now_ms)
+        self.turns = turns
+        self.look = Outlook(roster, turns.now_ms)
         # engines whose queue several pools consume: only a pool's own enforces a choice
         self.lengths = cluster.lengths
         self.shared = cluster.shared | roster.shared
@@ -93,12 +106,24 @@ class _Decider:
         if found is None:
             return self.nowhere(job, view, need)
         i, forecast = found
+        if self.is_late(job, forecast[0]):
+            return Placement(job, Action.REFUSED, view, need, moment, rows, i, forecast)
         if forecast[2] is Cause.FREE:
             grant = self.grant(job, view, i, forecast, need)
-            return Placement(job, Action.LEASE, view, need, moment, rows, i, forecast, False, grant)
+            lifted = starves(job, self.turns)
+            return Placement(
+                job, Action.LEASE, view, need, moment, rows, i, forecast, False, grant, lifted
+            )
         spurns = view.open_count > 0
         self.wait(job, view, i, forecast, need)
         return Placement(job, Action.WAIT, view, need, moment, rows, i, forecast, spurns)
+
+    def is_late(self, job: HeldJob, finish_s: float) -> bool:
+        """How long a whole training takes is not predicted."""
+        if job.deadline_ms is None:
+            return False
+        left_ms = job.deadline_ms - self.turns.now_ms
+        return left_ms < (0 if job.kind == "train" else 1000 * finish_s)
 
     def nowhere(self, job: HeldJob, view: View, need: Need) -> Placement:
         lasting = view.lasting
@@ -107,6 +132,8 @@ class _Decider:
         elif need.kv_tokens > view.kv_least:
             lasting = lasting | (view.able & (view.lane.facts.kv_limit < need.kv_tokens))
         action = Action.UNPLACEABLE if lasting.all() else Action.WAIT
+        if action is Action.WAIT and self.is_late(job, 0.0):
+            action = Action.REFUSED
         return Placement(job, action, view, need, len(self.look.log))
 
     def grant(self, job: HeldJob, view: View, i: int, chosen: Forecast, need: Need) -> Grant:

@@ -4,18 +4,25 @@ looks; knows nothing of how ends are predicted.
 The board only counts what is leased, so a lease that ended is noticed by the count: the one
 that should have ended first goes. A wrong guess costs a little accuracy, never a slot."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from noidle.jobs import JobClass
 from routing.board import PoolLoad
 from routing.cluster import Promise
 from routing.placement import Placement
 
 
 class Promises:
-    """By job: a job has one lease at most."""
+    """By job: a job has one lease at most. Pools of which nothing changed keep their tuple."""
 
     def __init__(self) -> None:
-        self._by_job: dict[str, Promise] = {}
+        # of each class and label, and of those that went before all because they starved
+        self.serving: Counter[tuple[JobClass, str | None]] = Counter()
+        self.lifted = 0
+        self._pools: dict[str, str] = {}
+        self._made: dict[str, dict[str, Promise]] = {}
+        self._tuples: dict[str, tuple[Promise, ...]] = {}
 
     def make(self, placement: Placement, now_ms: int) -> None:
         """Remembers a lease that was granted."""
@@ -24,11 +31,15 @@ class Promises:
         assert pool is not None
         assert forecast is not None
         job = placement.job
-        self._by_job[job.id] = Promise(
+        self.end(job.id)
+        promise = Promise(
             job=job.id,
             pool=pool.pool,
             kind=job.kind,
             model=job.model,
+            label=job.label,
+            job_class=job.job_class,
+            lifted=placement.lifted,
             leased_ms=now_ms,
             ready_ms=now_ms + int(grant.ready_s * 1000),
             ends_ms=now_ms + int(forecast[0] * 1000),
@@ -39,30 +50,51 @@ class Promises:
             prompt_s=grant.prompt_s,
             drag=placement.drag,
         )
+        self._pools[job.id] = pool.pool
+        self._made.setdefault(pool.pool, {})[job.id] = promise
+        self._tuples.pop(pool.pool, None)
+        self.serving[job.job_class, job.label] += 1
+        self.lifted += promise.lifted
 
     def end(self, job: str) -> Promise | None:
         """The job's run is over; the promise, if this router made it."""
-        return self._by_job.pop(job, None)
+        pool = self._pools.pop(job, None)
+        if pool is None:
+            return None
+        promise = self._made[pool].pop(job)
+        self._tuples.pop(pool, None)
+        if not self._made[pool]:
+            del self._made[pool]
+        key = promise.job_class, promise.label
+        self.serving[key] -= 1
+        if not self.serving[key]:
+            del self.serving[key]
+        self.lifted -= promise.lifted
+        return promise
 
     def drop(self, jobs: Iterable[str]) -> None:
         """These have no lease: they are held, again or still."""
         for job in jobs:
-            self._by_job.pop(job, None)
+            self.end(job)
 
     def settle(self, loads: Mapping[str, PoolLoad]) -> dict[str, tuple[Promise, ...]]:
         """What is left once as many leases are forgotten as have ended, by pool."""
-        by_pool: dict[str, list[Promise]] = {}
-        for promise in self._by_job.values():
-            by_pool.setdefault(promise.pool, []).append(promise)
         left: dict[str, tuple[Promise, ...]] = {}
-        for pool, made in by_pool.items():
+        for pool, made in list(self._made.items()):
             load = loads.get(pool)
             ended = len(made) - (load.in_flight if load else 0)
             if ended > 0:
-                made.sort(key=_ends_ms)
-                self.drop(promise.job for promise in made[:ended])
-            left[pool] = tuple(made[max(ended, 0) :])
+                self.drop([one.job for one in sorted(made.values(), key=_ends_ms)[:ended]])
+            left[pool] = self._tuple(pool)
         return left
+
+    def _tuple(self, pool: str) -> tuple[Promise, ...]:
+        if pool not in self._made:
+            return ()
+        known = self._tuples.get(pool)
+        if known is None:
+            known = self._tuples[pool] = tuple(self._made[pool].values())
+        return known
 
 
 def _ends_ms(promise: Promise) -> int:

@@ -21,7 +21,7 @@ from routing.message import lease_message
 from routing.notes import Notes
 from routing.patience import Patience
 from routing.picture import SNAPSHOTS_S, Picture
-from routing.placement import Placement
+from routing.placement import Action, Placement
 from routing.policy import decide
 from routing.preemption import RESPONSE_FIRST, Terms
 from routing.rhythm import Timer, Trouble
@@ -225,7 +225,9 @@ class Pump:
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
-        self._fail(hopeless[:FAILED_A_LOOK])
+        late = [one for one in placements if one.action is Action.REFUSED]
+        self._fail("unplaceable", hopeless[:FAILED_A_LOOK])
+        self._fail("deadline", late[:FAILED_A_LOOK])
         self.counters.preempted += self._room.make(role, placements, now_ms)
         due = [
             one for one in self._notes.due(placements, now_ms) if not self._room.serves(one.job.id)
@@ -277,8 +279,8 @@ class Pump:
             decision=decision_of(placement, now_ms),
         )
 
-    def _fail(self, placements: Sequence[Placement]) -> None:
+    def _fail(self, code: str, placements: Sequence[Placement]) -> None:
         for placement in placements:
-            error = JobError(code="unplaceable", message=reason_of(placement))
+            error = JobError(code=code, message=reason_of(placement))
             if self._board.fail(placement.job.id, error):
                 self.counters.failed += 1

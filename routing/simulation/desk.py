@@ -121,6 +121,8 @@ class Desk:
             loads=loads,
             models=self._models,
             promises=promises,
+            serving=self._promises.serving,
+            lifted=self._promises.lifted,
             drag=self._experience.drag,
             lengths=self._experience.lengths,
         )

@@ -44,3 +44,19 @@ def test_a_job_has_one_lease_at_most() -> None:
         promises.make(placement, NOW_MS + 5000)
     loads = {"cpu@a": PoolLoad(in_flight=1), "gpu@b": PoolLoad(in_flight=1)}
     assert {pool: len(made) for pool, made in promises.settle(loads).items()} == {"gpu@b": 1}
+
+
+def test_what_runs_is_counted_by_class_and_label() -> None:
+    first, second = make_job(label="north"), make_job(label="north")
+    promises = promised(first, second)
+    assert promises.serving == {(first.job_class, "north"): 2}
+    promises.end(first.id)
+    assert promises.serving == {(first.job_class, "north"): 1}
+    promises.settle({})
+    assert promises.serving == {}
+
+
+def test_a_pool_of_which_nothing_changed_keeps_its_promises() -> None:
+    promises = promised(make_job())
+    loads = {"cpu@a": PoolLoad(in_flight=1)}
+    assert promises.settle(loads)["cpu@a"] is promises.settle(loads)["cpu@a"]

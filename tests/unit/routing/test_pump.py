@@ -256,6 +256,19 @@ def test_a_job_that_no_pool_can_run_fails_with_the_reasons_after_the_limit(
     assert "cpu@a the job wants engine cuda, this is cpu" in result.error.message
 
 
+def test_a_deadline_that_cannot_be_met_fails_at_once_with_what_was_predicted(
+    cluster: Cluster,
+) -> None:
+    cluster.publish()
+    cluster.accept("job-1", deadline_s=0.5)
+    cluster.pump.look()
+    result = cluster.board.result("job-1")
+    assert result
+    assert result.error
+    assert result.error.code == "deadline"
+    assert "the best pool, cpu@a, would end it in 1.00 s" in result.error.message
+
+
 def test_all_jobs_of_a_hopeless_requirement_fail_together(cluster: Cluster) -> None:
     """Only the first 32 of a set are seen at a time; those behind have waited as long."""
     cluster.publish()
