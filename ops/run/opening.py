@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from noidle.errors import ConfigError, shorten
+from ops.metrics import cgroup
 from ops.run.figures import LoadFigures
 from ops.run.whereabouts import Whereabouts
 
@@ -65,10 +66,8 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
     from tensor_llm.page_cache import resident_share, temperature
     from tensor_llm.quantization import WeightFormat
 
-    if choice.threads is not None:
-        torch.set_num_threads(choice.threads)
     _check_device(choice.device)
-    _announce_kernels(choice.device)
+    _prepare_cores(choice)
     dtype, packing = choice.dtype, None
     if dtype is not None and dtype.packed:
         packing = WeightFormat(dtype.value)
@@ -114,13 +113,21 @@ def _check_device(device: str) -> None:
         ) from None
 
 
-def _announce_kernels(device: str) -> None:
-    """A person should know why the first run on a machine takes its time."""
-    from tensor_llm.kernels import builder
+def _prepare_cores(choice: Choice) -> None:
+    """Kernels and threads, before any time is taken; a person should know why the first run on
+    a machine is slow to start."""
+    import torch
 
-    if device == "cpu" and builder.must_build():
+    from tensor_llm.kernels import builder
+    from tensor_llm.threads import use_threads
+
+    if choice.device == "cpu" and builder.must_build():
         sys.stderr.write("building the CPU's kernels, once for this machine …\n")
         sys.stderr.flush()
+    if choice.threads is not None:
+        torch.set_num_threads(choice.threads)
+    elif choice.device == "cpu":
+        use_threads(cgroup.cores())
 
 
 def _refusal(option: str, value: str, allowed: str) -> ConfigError:

@@ -35,14 +35,20 @@ def noidle(
 def noidle_json(data: Path, *arguments: object, **options: Any) -> Any:
     done = noidle(data, *arguments, "--json", **options)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert _said(done.stderr) == []
     return json.loads(done.stdout)
 
 
 def refusal(done: subprocess.CompletedProcess[str], status: int = 2) -> str:
     """The one line in which a command says what is wrong."""
     assert done.returncode == status, (done.stdout, done.stderr)
-    [line] = done.stderr.splitlines()
+    [line] = _said(done.stderr)
     assert line.startswith("noidle: ")
     assert done.stdout == ""
     return line
+
+
+def _said(errors: str) -> list[str]:
+    """Without what the first command on a machine has to say of its kernels."""
+    kernels = ("building the CPU's kernels", "no C++ kernels")
+    return [line for line in errors.splitlines() if not line.startswith(kernels)]
