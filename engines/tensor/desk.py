@@ -28,10 +28,12 @@ class Desk:
         outbox: Outbox,
         rates: RateBook,
         pace: Pace,
+        settle: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
+        """`settle` is called before a model's first step."""
         self._library, self._outbox = library, outbox
-        self._rates, self._pace = rates, pace
+        self._rates, self._pace, self._settle = rates, pace, settle
         self._porter = Porter("loads", clock)
         self._gate = Gate(library, self._porter, clock)
         self._runs: dict[str, TextRun] = {}
@@ -125,5 +127,6 @@ class Desk:
         if run.resident not in self._batches:
             # for itself: a step may still be under way when its last run has ended
             self._library.hold(run.resident)
+            self._settle()
             self._batches[run.resident] = Batch(run.resident, self._outbox, self._rates)
         self._batches[run.resident].join(run)

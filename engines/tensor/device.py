@@ -62,7 +62,6 @@ def open_device(environment: EngineEnvironment) -> Device:
         ConfigError: the engine's device is not there, or does not compute in the format.
     """
     threads = environment.threads
-    torch.set_num_threads(threads)
     engine = environment.engine
     format_ = _format(environment)
     cpu = torch.device("cpu")

@@ -33,8 +33,9 @@ from engines.tensor.outbox import Outbox, Refused
 from engines.tensor.pace import Pace
 from engines.tensor.rates import TELL_EVERY_S, RateBook
 from engines.tensor.school import School
+from engines.tensor.threads import Threads
 from noidle.errors import NoidleError
-from noidle.jobs import KINDS, Train, parse_job
+from noidle.jobs import KINDS, EngineName, Train, parse_job
 from tensor_llm.store import ModelStore
 
 STILL_THERE_S = 0.5
@@ -56,6 +57,8 @@ class Loop:
     ) -> None:
         self._environment, self._channel, self._clock = environment, channel, clock
         self._device = open_device(environment)
+        measured = environment.engine is EngineName.CPU and not environment.stand_in
+        self._threads = Threads(environment.threads, measured=measured)
         self._store = store = ModelStore(environment.data_dir)
         self._rates = rates = RateBook(clock)
         self._outbox = outbox = Outbox(channel.emit)
@@ -71,7 +74,14 @@ class Loop:
             clock=clock,
         )
         self._library = Library(store, opener, clock, on_short=self._make_memory)
-        self._desk = Desk(self._library, outbox=outbox, rates=rates, pace=pace, clock=clock)
+        self._desk = Desk(
+            self._library,
+            outbox=outbox,
+            rates=rates,
+            pace=pace,
+            settle=self._threads.settle,
+            clock=clock,
+        )
         self._school = School(
             store,
             environment.text_dir,
@@ -162,7 +172,8 @@ class Loop:
         began_s = self._clock()
         if others and began_s < self._learn_at_s:
             return False
-        learnt = self._school.advance()
+        with self._threads.all_of_them():
+            learnt = self._school.advance()
         ended_s = self._clock()
         self._learn_at_s = ended_s + (ended_s - began_s)
         return learnt

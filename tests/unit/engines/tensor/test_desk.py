@@ -81,7 +81,12 @@ class World:
         self.outbox = Outbox(self.events.append)
         rates = RateBook(lambda: 0.0)
         self.desk = Desk(
-            self.library, outbox=self.outbox, rates=rates, pace=Pace(rates), clock=lambda: 0.0
+            self.library,
+            outbox=self.outbox,
+            rates=rates,
+            pace=Pace(rates),
+            settle=lambda: None,
+            clock=lambda: 0.0,
         )
 
     def begin(self, run, **more):
