@@ -30,11 +30,11 @@ def state_in_words(status: JobStatus) -> str:
     match status.state:
         case JobState.HELD:
             why = f": {status.why}" if status.why else ""
-            return f"is held{_progress(status)}{why}"
+            return f"is held{_room(status)}{_progress(status)}{why}"
         case JobState.LEASED:
             return f"has a slot{where} and has not started there yet{again}"
         case JobState.RUNNING:
-            return f"is running{where}{again}{_progress(status)}"
+            return f"is running{where}{again}{_room(status)}{_progress(status)}"
         case JobState.CANCELLING:
             return f"is cancelled and stops{where} at its next step"
         case JobState.DONE:
@@ -45,6 +45,12 @@ def state_in_words(status: JobStatus) -> str:
             return "was cancelled"
         case JobState.EXPIRED:
             return "expired before it could start"
+
+
+def _room(status: JobStatus) -> str:
+    if not status.preemptions:
+        return ""
+    return f", made room {'once' if status.preemptions == 1 else f'{status.preemptions} times'}"
 
 
 def _progress(status: JobStatus) -> str:

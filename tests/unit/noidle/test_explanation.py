@@ -30,6 +30,14 @@ def make_status(state: JobState, **fields) -> JobStatus:
             "is running on cpu@a, attempt 2, 3 tokens",
         ),
         (
+            make_status(JobState.HELD, kind="train", progress=40, preemptions=2, why="full"),
+            "is held, made room 2 times, 40 steps: full",
+        ),
+        (
+            make_status(JobState.RUNNING, pool="cpu@a", attempt=2, preemptions=1),
+            "is running on cpu@a, attempt 2, made room once",
+        ),
+        (
             make_status(JobState.CANCELLING, pool="cpu@a"),
             "is cancelled and stops on cpu@a at its next step",
         ),
