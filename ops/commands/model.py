@@ -48,7 +48,9 @@ Which = Annotated[
 def add(
     path: Annotated[
         Path,
-        typer.Argument(help="A folder with config.json, *.safetensors and tokenizer.json."),
+        typer.Argument(
+            metavar="PATH", help="A folder with config.json, *.safetensors and tokenizer.json."
+        ),
     ],
     name: Annotated[
         str | None, typer.Option(help="What jobs will call it; default the folder's name.")

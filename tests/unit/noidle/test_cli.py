@@ -21,7 +21,7 @@ def test_help_lists_both_groups_of_verbs(capsys):
 def test_every_verb_of_the_cluster_is_listed():
     from ops.cli import VERBS
 
-    assert set(VERBS) == set(cli.CLUSTER_VERBS)
+    assert set(VERBS) == {*cli.CLUSTER_VERBS, *cli.MODEL_VERBS}
 
 
 def test_a_verb_of_the_cluster_goes_to_ops(capsys):
