@@ -88,6 +88,8 @@ def test_a_crowd_gets_the_tokens_that_each_gets_alone(device, window):
     assert core.kv_tokens_free == core.kv_tokens_total
 
 
+# torch warns that the mode does not find every wait
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_decode_step_waits_for_the_device_only_to_read_its_tokens(device, temperature):
     """Nor do steps in which somebody joins, reads, or grows into another block."""
@@ -106,8 +108,8 @@ def test_a_decode_step_waits_for_the_device_only_to_read_its_tokens(device, temp
     # the first steps also pay for what torch sets up
     for _ in range(12):
         core.step()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         add(2)
         for _ in range(30):
             assert all(output.error is None for output in core.step())
