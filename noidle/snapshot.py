@@ -84,6 +84,11 @@ class PoolSnapshot(_Wire):
     # tokens of KV cache; absent: not bounded by tokens
     kv_tokens_total: int | None = None
     kv_tokens_free: int | None = None
+    # tokens of prompts that were read whose KV cache is kept for prompts that begin alike; absent:
+    # none is
+    prefix_cache_tokens: int | None = None
+    # what a run needs beside weights and KV cache; absent: not told
+    working_bytes: int | None = None
     memory_free_bytes: int | None = None
     # models whose files it can read, and those in memory
     models: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 Owns the records that go into a decision besides the jobs; knows nothing of how they are read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -75,6 +75,8 @@ class Cluster:
     # how many jobs of a class and label have a lease, and how many that starved
     serving: Mapping[tuple[JobClass, str | None], int] = field(default_factory=dict)
     lifted: int = 0
+    # by the hash of a prompt's beginning: the pools that likely hold its KV cache
+    warm: Mapping[str, Set[str]] = field(default_factory=dict)
     # the share of the tokens asked for that answers had, where enough were seen
     lengths: Mapping[LengthKey, float] = field(default_factory=dict)
     # engines that lately had a second pool, even if it is not seen now: it may still consume

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from noidle.results import Decision, PoolVerdict
-from routing.forecast import at, decode_s
+from routing.forecast import at, decode_s, unread
 from routing.gate import Refused, kv_too_small, refusal, too_long
 from routing.placement import Action, Cause, Forecast, Placement
 
@@ -182,13 +182,16 @@ def _work(placement: Placement, i: int, whole_s: float, batch: int) -> str:
     assert need is not None
     if job.kind == "train":
         return f"a slice at {view.lane.facts.train_tokens_per_s[i]:.0f} tokens/s"
-    prefill_s, made_s = need.prompt * view.read_s.item(i), decode_s(view, i, need, batch)
+    tokens = unread(i, need)
+    prefill_s, made_s = tokens * view.read_s.item(i), decode_s(view, i, need, batch)
     before_s = whole_s - prefill_s - made_s
     load_s = min(before_s, view.lane.model_s(i))
     parts = [f"loading {job.model} {load_s:.2f} s"] if load_s > SHOWN_S else []
     if before_s - load_s > SHOWN_S:
         parts.append(f"prompts before it {before_s - load_s:.2f} s")
-    parts.append(f"prefill of about {need.prompt} tokens {prefill_s:.2f} s")
+    parts.append(f"prefill of about {tokens} tokens {prefill_s:.2f} s")
+    if tokens < need.prompt:
+        parts.append(f"{need.prompt - tokens} more are in its cache")
     if need.tokens:
         parts.append(f"{need.tokens} tokens in a batch of {batch} {made_s:.2f} s")
     return ", ".join(parts)

@@ -36,6 +36,8 @@ def rank(job: HeldJob, view: View, need: Need) -> Column:
     rows = view.read_s * need.prompt
     rows += view.step_s * need.tokens
     rows += view.base
+    for i, tokens in need.warm.items():
+        rows[i] -= tokens * view.read_s.item(i)
     if need.kv_tokens > view.kv_least:
         rows[view.lane.facts.kv_limit < need.kv_tokens] = math.inf
     return rows
@@ -96,7 +98,12 @@ def at(job: HeldJob, view: View, i: int, bay: Bay | Was, need: Need) -> Forecast
 
 def work_s(view: View, i: int, need: Need, batch: int) -> float:
     """Prefill and decode."""
-    return need.prompt * view.read_s.item(i) + decode_s(view, i, need, batch)
+    return unread(i, need) * view.read_s.item(i) + decode_s(view, i, need, batch)
+
+
+def unread(i: int, need: Need) -> int:
+    """Tokens of the prompt that a pool must read."""
+    return need.prompt - need.warm.get(i, 0)
 
 
 def decode_s(view: View, i: int, need: Need, batch: int) -> float:

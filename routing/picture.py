@@ -8,7 +8,9 @@ from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import Board, PoolLoad
 from routing.cluster import Cluster
+from routing.placement import Placement
 from routing.promises import Promises
+from routing.warm import Warm, room_bytes
 
 SNAPSHOTS_S = 0.25
 """Snapshots come once a second and on change; at a thousand pools reading them is what costs."""
@@ -25,6 +27,7 @@ class Picture:
         self._board = board
         self._clock = clock
         self.promises = Promises()
+        self.warm = Warm()
         self._pools: tuple[PoolSnapshot, ...] = ()
         self._models: dict[str, ModelInfo] = {}
         # when it was read, by this process's clock, and what Redis's clock said then
@@ -44,11 +47,18 @@ class Picture:
         assert self._read_s is not None
         return self._read_ms + int((self._clock() - self._read_s) * 1000)
 
+    def remember(self, placement: Placement, now_ms: int) -> None:
+        """A lease was granted."""
+        self.promises.make(placement, now_ms)
+        assert placement.pool is not None
+        self.warm.note(placement.job, placement.pool.pool, room_bytes(placement))
+
     def refresh(self) -> None:
         """Reads the snapshots now."""
         now_s = self._clock()
         self._pools = tuple(sorted(self._board.pools(), key=lambda pool: pool.pool))
         self._models = self._board.models()
+        self.warm.forget({pool.pool for pool in self._pools})
         self._read_ms = self._board.now_ms()
         self._read_s = self._clock()
         counts = Counter(pool.engine for pool in self._pools)
@@ -72,6 +82,7 @@ class Picture:
             loads=loads,
             models=self._models,
             promises=self.promises.settle(loads),
+            warm=self.warm.where,
             serving=self.promises.serving,
             lifted=self.promises.lifted,
             shared=frozenset(

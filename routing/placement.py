@@ -1,8 +1,10 @@
 """What the policy decided about one job, with all that is needed to say why. Owns the records;
 the words are made from them only for decisions that somebody may read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +52,8 @@ class Need(NamedTuple):
     kv_tokens: int
     # tokens that the answer will likely have
     tokens: int
+    # by pool: tokens of the prompt that it need not read again
+    warm: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

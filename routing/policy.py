@@ -10,7 +10,7 @@ from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
 from routing.board import HeldJob
 from routing.cluster import Cluster, length_key
-from routing.forecast import best, decode_s, rank
+from routing.forecast import best, decode_s, rank, unread
 from routing.lane import Lane
 from routing.order import Turns, in_order, starves
 from routing.outlook import Outlook
@@ -76,6 +76,7 @@ class _Decider:
         self.look = Outlook(roster, turns.now_ms)
         # engines whose queue several pools consume: only a pool's own enforces a choice
         self.lengths = cluster.lengths
+        self.warm = cluster.warm
         self.shared = cluster.shared | roster.shared
         self.views: dict[_ViewKey, View] = {}
         self.lanes: dict[tuple[str, bool], Lane] = {}
@@ -159,7 +160,7 @@ class _Decider:
             read_s=read_s,
             step_s=step_s,
             full_step_s=step_s + lane.facts.chunk_s(i),
-            prompt_s=need.prompt * lane.facts.prefill_s.item(i),
+            prompt_s=unread(i, need) * lane.facts.prefill_s.item(i),
         )
 
     def wait(self, job: HeldJob, view: View, i: int, chosen: Forecast, need: Need) -> None:
@@ -183,7 +184,18 @@ class _Decider:
         if tokens is None:
             key = length_key(job.kind, job.model, job.label, job.max_tokens)
             tokens = math.ceil(self.lengths.get(key, 1.0) * job.max_tokens)
-        return Need(prompt, kv, min(tokens, job.max_tokens))
+        warm = self.warm_in(job, prompt, view) if job.beginnings and self.warm else {}
+        return Need(prompt, kv, min(tokens, job.max_tokens), warm)
+
+    def warm_in(self, job: HeldJob, prompt: int, view: View) -> dict[int, int]:
+        """Tokens that pools need not read again; the last one always is, for its logits."""
+        found: dict[int, int] = {}
+        for size, digest in reversed(job.beginnings):
+            for pool in self.warm.get(digest, ()):
+                i = self.roster.index.get(pool)
+                if i is not None and i not in found and self.roster.pools[i].prefix_cache_tokens:
+                    found[i] = min(int(size / view.model.bytes_per_token), prompt - 1)
+        return found
 
     def view(self, job: HeldJob) -> View:
         """Gate and speeds, once for all jobs that are alike in what they ask."""

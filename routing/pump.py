@@ -244,7 +244,7 @@ class Pump:
             granted = self._board.lease(role, [self._to_lease(one, now_ms) for one in part])
             for placement, yes in zip(part, granted, strict=True):
                 if yes:
-                    self._picture.promises.make(placement, now_ms)
+                    self._picture.remember(placement, now_ms)
             leased += sum(granted)
             self.counters.not_granted += len(granted) - sum(granted)
         self.counters.leased += leased

@@ -129,6 +129,7 @@ class Roster:
         count = len(pools)
         self.pools, self.models = pools, models
         self.names = [pool.pool for pool in pools]
+        self.index = {name: i for i, name in enumerate(self.names)}
         self.gists = [None] * count
         self.loads, self.promises = [_IDLE] * count, [()] * count
         # the promises that still stand, the first to end first

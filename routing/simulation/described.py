@@ -81,6 +81,7 @@ class DescribedPool(_Table):
             slots=self.slots,
             state=PoolState.READY,
             kv_tokens_total=self.kv_tokens,
+            prefix_cache_tokens=self.prefix_cache_tokens or None,
             models=(MODEL,),
             loaded=(MODEL,) if loaded else (),
             storage=STORAGE,

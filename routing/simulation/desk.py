@@ -21,6 +21,7 @@ from routing.simulation.described import MODEL, Described
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Start
 from routing.simulation.request import EPOCH_MS, Fate, Request
+from routing.warm import Warm, room_bytes
 
 LOOK_S_A_POOL = 1e-5
 """A look takes about so long for each pool of the cluster; the next one comes behind it."""
@@ -40,6 +41,7 @@ class Desk:
         self._promises = Promises()
         self._roster = Roster()
         self._experience = Experience()
+        self._warm = Warm()
         self._ended: list[tuple[Run, Promise | None]] = []
         self._learn = Timer(lambda: self._now_s, TIDY_S)
         self._now_s = 0.0
@@ -121,6 +123,7 @@ class Desk:
             loads=loads,
             models=self._models,
             promises=promises,
+            warm=self._warm.where,
             serving=self._promises.serving,
             lifted=self._promises.lifted,
             drag=self._experience.drag,
@@ -133,6 +136,7 @@ class Desk:
         assert pool is not None
         assert forecast is not None
         self._promises.make(placement, self._now_ms())
+        self._warm.note(job, pool.pool, room_bytes(placement))
         self._sets.remove(_held_set(job), job.order, job.id)
         del self._held[job.id]
         return Start(

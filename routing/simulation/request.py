@@ -3,6 +3,7 @@ sharing out of classes and labels; knows nothing of who decides."""
 
 from dataclasses import dataclass
 
+from noidle.beginning import FIRST_BYTES, cuts
 from noidle.jobs import JobClass
 from routing.board import HeldJob
 from routing.prediction import KV_BLOCK_TOKENS
@@ -64,7 +65,15 @@ class Request:
             accepted_ms=arrived_ms,
             held_since_ms=arrived_ms,
             order=float(arrived_ms),
+            beginnings=self._beginnings(),
         )
+
+    def _beginnings(self) -> tuple[tuple[int, str], ...]:
+        """Cut where noidle.beginning cuts; equal ids of blocks are equal prefixes already."""
+        block_bytes = int(self.block_tokens * BYTES_PER_TOKEN)
+        whole = min(len(self.blocks), self.prompt // self.block_tokens)
+        at = [cut // FIRST_BYTES for cut in cuts(whole * FIRST_BYTES)]
+        return tuple((count * block_bytes, str(self.blocks[count - 1])) for count in at)
 
 
 @dataclass(slots=True, kw_only=True)

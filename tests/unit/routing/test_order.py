@@ -90,7 +90,10 @@ CASES = [
     ),
     Case(
         "a label of twice the weight has twice the turns",
-        [*(job(f"a{i}", label="a") for i in range(4)), *(job(f"b{i}", label="b") for i in range(2))],
+        [
+            *(job(f"a{i}", label="a") for i in range(4)),
+            *(job(f"b{i}", label="b") for i in range(2)),
+        ],
         "a0 a1 b0 a2 a3 b1",
         weights={"a": 2.0},
     ),
@@ -101,7 +104,11 @@ CASES = [
     ),
     Case(
         "a deadline moves a job before those of its class that came later",
-        [job("first", waited_s=700), job("second", waited_s=30), job("soon", deadline_ms=NOW_MS + 9000)],
+        [
+            job("first", waited_s=700),
+            job("second", waited_s=30),
+            job("soon", deadline_ms=NOW_MS + 9000),
+        ],
         "first soon second",
     ),
     Case(
@@ -114,7 +121,7 @@ CASES = [
         [job("soon", BATCH, deadline_ms=NOW_MS + 100), job("standard")],
         "standard soon",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence.replace(" ", "_"))

@@ -29,7 +29,9 @@ def due(seconds: float, **fields: object) -> HeldJob:
 
 
 DEADLINES = [
-    Case("a deadline that can be met changes nothing", make_cluster(SLOW), ["lease cpu@a"], [due(11)]),
+    Case(
+        "a deadline that can be met changes nothing", make_cluster(SLOW), ["lease cpu@a"], [due(11)]
+    ),
     Case(
         "a deadline that no pool can meet is refused at once",
         make_cluster(SLOW, FAST),
@@ -54,8 +56,13 @@ DEADLINES = [
         ["wait", "refused"],
         [due(5), due(-1)],
     ),
-    Case("a training is not predicted whole", make_cluster(FAST), ["lease cuda@a"], [due(1, kind="train")]),
-]  # fmt: skip
+    Case(
+        "a training is not predicted whole",
+        make_cluster(FAST),
+        ["lease cuda@a"],
+        [due(1, kind="train")],
+    ),
+]
 
 READING = [
     Case(
