@@ -50,6 +50,9 @@ class Resident:
 class Opener(Protocol):
     """Where and how models are put into memory."""
 
+    def prepare(self, progress: Progress) -> None:
+        """Whatever takes long the first time."""
+
     def needed_bytes(self, info: ModelInfo) -> int:
         """The least a model takes: its weights and the cache of one short run."""
 
@@ -139,6 +142,7 @@ class Library:
         known = self.take(name, revision)
         if known is not None:
             return known
+        self._opener.prepare(progress)
         info = self._store.info(name, revision)
         self.make_room(self._opener.needed_bytes(info), "model", name, progress)
         resident = self._opener.open(info, self._room_bytes(), progress)

@@ -33,6 +33,8 @@ CACHE_SHARE = 0.5
 """Of what the weights leave, the cache takes so much at most: others may want to be loaded."""
 SMALLEST_CAPACITY = 256
 """Tokens; a context that does not fit in memory is cut down to no less."""
+BUILDING_PATIENCE_S = 900.0
+"""A compiler gives no sign of life, and several engines may build at once on few cores."""
 BLOCK_TOKENS = 16
 """Of a split model; what is whole chooses for itself."""
 STEP_TOKENS = 32
@@ -75,6 +77,12 @@ class MemoryOpener:
             self._whole_bytes = usable + taken
         # what a cache was given and has not used yet still looks free
         return min(usable, self._whole_bytes - taken)
+
+    def prepare(self, progress: Progress) -> None:
+        """Has the C++ kernels, which are built once a machine."""
+        if self._device.first.type == "cpu":
+            with progress.patient(BUILDING_PATIENCE_S):
+                best_kernels()
 
     def needed_bytes(self, info: ModelInfo) -> int:
         folder = self._folder(info)

@@ -5,8 +5,9 @@ keep their leases and a stuck disk does not. Knows nothing of what it carries.""
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 PATIENCE_S = 60.0
@@ -25,6 +26,17 @@ class Progress:
 
     def mark(self) -> None:
         self._marked_s = self._clock()
+
+    @contextmanager
+    def patient(self, patience_s: float) -> Iterator[None]:
+        """Around work that gives no sign of life for longer than is usual."""
+        usual_s, self._patience_s = self._patience_s, patience_s
+        self.mark()
+        try:
+            yield
+        finally:
+            self.mark()
+            self._patience_s = usual_s
 
     @property
     def moving(self) -> bool:

@@ -57,6 +57,9 @@ class Opener:
         self.room = room
         self.opened = []
 
+    def prepare(self, progress):
+        pass
+
     def needed_bytes(self, info):
         return SIZE
 

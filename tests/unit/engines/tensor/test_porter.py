@@ -57,3 +57,29 @@ def test_work_moves_while_it_shows_signs_of_life_and_no_longer(clock):
     end.set()
     future.result(5)
     assert not porter.busy
+
+
+def test_work_that_is_known_to_be_silent_is_given_longer(clock):
+    """A first start on a busy machine builds its kernels for minutes; it was killed for
+    silence, and began again."""
+    porter = Porter("test", clock, patience_s=10)
+    started, go_on, after, end = (threading.Event() for _ in range(4))
+
+    def work(progress):
+        with progress.patient(100):
+            started.set()
+            go_on.wait(5)
+        after.set()
+        end.wait(5)
+
+    future = porter.submit(work)
+    assert started.wait(5)
+    clock.now_s = 99
+    assert porter.moving
+    go_on.set()
+    assert after.wait(5)
+    assert porter.moving
+    clock.now_s = 99 + 10
+    assert not porter.moving
+    end.set()
+    future.result(5)
