@@ -19,7 +19,7 @@ from tensor_llm.templates.syntax import NotAllowed
 from tensor_llm.templates.text import Foreign, spans_of
 from tensor_llm.tokenizer import Tokenizer
 
-LONGEST_TEMPLATE = 128 << 10
+LONGEST_TEMPLATE = 64 << 10
 """Characters. The longest that are in use have about 20,000."""
 
 
