@@ -73,9 +73,11 @@ class MemoryOpener:
         if len(known) < len(free):
             return None
         usable = int(sum(known) * USABLE)
+        if self._device.first.type != "cpu":
+            return usable
         if not taken or self._whole_bytes is None:
             self._whole_bytes = usable + taken
-        # what a cache was given and has not used yet still looks free
+        # what a cache was given and has not used yet still looks free on the host
         return min(usable, self._whole_bytes - taken)
 
     def prepare(self, progress: Progress) -> None:
