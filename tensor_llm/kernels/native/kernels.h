@@ -7,9 +7,13 @@
 #include "softmax.h"
 #include "attention.h"
 #include "run_attention.h"
+#ifdef NOIDLE_AMX
+#include "run_attention_tiles.h"
+#endif
 #include "elementwise.h"
 #include "unpack.h"
 #include "embedding.h"
+#include "scratch.h"
 #include "step.h"
 #include "pack.h"
 // last: the entries use all of them

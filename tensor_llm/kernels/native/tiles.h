@@ -63,11 +63,12 @@ INLINE void prefetch_kilobyte(const char* p) {
 }
 
 // c (32, 32) = left (32 rows) times two panels, over `columns`, a multiple of 32; with `one` only
-// the first panel, into c's first 16 columns. `next` is read ahead, a kilobyte a step and left
-// tile; may be nullptr.
+// the first panel, into c's first 16 columns. c's rows lie `c_pitch` bytes apart. `next` is read
+// ahead, a kilobyte a step and left tile; may be nullptr.
 template <bool one>
 INLINE void multiply_tiles(const uint16_t* left, int64_t left_stride, const uint16_t* panel,
-                           const uint16_t* other, int64_t columns, const char* next, float* c) {
+                           const uint16_t* other, int64_t columns, const char* next, float* c,
+                           int64_t c_pitch = 128) {
   const uint16_t* lower = left + 16 * left_stride;
   int64_t pitch = left_stride * 2;
   _tile_zero(0);
@@ -89,18 +90,19 @@ INLINE void multiply_tiles(const uint16_t* left, int64_t left_stride, const uint
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, 128);
-  _tile_stored(2, c + 16 * 32, 128);
+  float* below = c + 4 * c_pitch;
+  _tile_stored(0, c, c_pitch);
+  _tile_stored(2, below, c_pitch);
   if (one) return;
-  _tile_stored(1, c + 16, 128);
-  _tile_stored(3, c + 16 * 32 + 16, 128);
+  _tile_stored(1, c + 16, c_pitch);
+  _tile_stored(3, below + 16, c_pitch);
 }
 
-// 16 x 16 words of 32 bits, rows `pitch` bytes apart, mirrored.
-INLINE void mirror(const void* from, int64_t pitch, Lanes::F* to) {
+// 16 x 16 words of 32 bits, mirrored.
+INLINE void mirror_rows(const void* const* from, Lanes::F* to) {
   __m512 a[16], b[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps((const char*)from + i * pitch);
+  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(from[i]);
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
     b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -127,6 +129,14 @@ INLINE void mirror(const void* from, int64_t pitch, Lanes::F* to) {
     to[i + 8] = _mm512_shuffle_f32x4(b[i], b[i + 8], 0xdd);
     to[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
   }
+}
+
+// The same of rows `pitch` bytes apart.
+INLINE void mirror(const void* from, int64_t pitch, Lanes::F* to) {
+  const void* rows[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i++) rows[i] = (const char*)from + i * pitch;
+  mirror_rows(rows, to);
 }
 
 // 4 columns of 16 rows, whose codes lie side by side, as bfloat16: two rows of a panel.

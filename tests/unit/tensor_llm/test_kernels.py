@@ -279,6 +279,29 @@ def test_a_long_past_equals_its_torch_form(levels, heads, dtype):
         assert error(found, wanted) < 1e-4, kernels.name
 
 
+@pytest.mark.parametrize("head_size", [32, 48, 96])
+@pytest.mark.parametrize("heads", [(2, 2), (6, 2), (5, 1)], ids=str)
+def test_a_chunk_behind_a_long_past_equals_its_torch_form(levels, heads, head_size):
+    """Runs and steps of the softmax that end anywhere; two sequences, a single token between.
+    Where tiles compute, queries and weights are rounded to bfloat16."""
+    plan = make_plan("float32", heads=heads[0], kv_heads=heads[1], head_size=head_size, extras=True)
+    blocks = make_blocks(plan, 3 * 30, 24, torch.bfloat16)
+    for tensor in (*blocks.keys, *blocks.values):
+        tensor.normal_()
+    table = torch.randperm(3 * 30).view(3, 30)
+    position = torch.cat((torch.arange(290, 373), torch.tensor([600]), torch.arange(27)))
+    sequence = torch.repeat_interleave(torch.arange(3), torch.tensor([83, 1, 27]))
+    rows = Rows.of(position, sequence, table)
+    token_M = some_tokens(plan, len(position))
+    plain = DecodeStep(plan, blocks)
+    plain._fused = None
+    wanted = plain(token_M, rows)
+    for kernels in levels:
+        allowed = 0.01 if kernels.has_tiles else 3e-4
+        found = DecodeStep(plan, blocks, kernels=kernels)(token_M, rows)
+        assert error(found, wanted) < allowed, kernels.name
+
+
 def test_a_row_is_the_same_alone_and_in_company(levels):
     """Bit for bit up to 16 rows at packed weights: a batch must not change what a job draws."""
     plan = make_plan("int4", heads=4, kv_heads=2)
