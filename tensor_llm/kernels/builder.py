@@ -12,6 +12,8 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -31,17 +33,42 @@ def library_path(cache: Path | None = None) -> Path:
     Raises:
         BuildFault: it cannot be built.
     """
-    folder = cache or default_cache()
-    path = folder / f"kernels-{_fingerprint()}.so"
+    path = _path(cache)
     if not path.exists():
-        _build(path)
+        with _own_tools():
+            _build(path)
     return path
+
+
+def must_build(cache: Path | None = None) -> bool:
+    """Whether whoever asks for the library now waits for a compiler."""
+    try:
+        with _own_tools():
+            _check_tools()
+    except BuildFault:
+        return False
+    return not _path(cache).exists()
 
 
 def default_cache() -> Path:
     """`~/.cache/noidle`, or below XDG_CACHE_HOME."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "noidle"
+
+
+def _path(cache: Path | None) -> Path:
+    return (cache or default_cache()) / f"kernels-{_fingerprint()}.so"
+
+
+@contextmanager
+def _own_tools() -> Iterator[None]:
+    """Puts ninja on the path, which lies beside the interpreter where no environment is active."""
+    before = os.environ.get("PATH", os.defpath)
+    os.environ["PATH"] = f"{before}{os.pathsep}{Path(sys.executable).parent}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
 
 
 def _fingerprint() -> str:
