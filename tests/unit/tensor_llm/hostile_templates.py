@@ -70,6 +70,7 @@ HOSTILE = {
     "comparing by a test": "{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 + 'b' %}{{ b is in([a] * 90000) }}",
     "comparing by a filter": "{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 + 'b' %}{{ [b] | select('in', [a] * 90000) | list }}",
     "comparing by a call": "{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 + 'b' %}{{ ([a] * 90000).index(b) }}",
+    "comparing by changed": "{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 + 'a' %}{% for x in [a, b] %}{{ loop.changed([x] * 90000) }}{% endfor %}",
     "comparing again and again": "{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 + 'b' %}{% for i in range(99999) %}{% if a == b %}{% endif %}{% endfor %}",
     "sorting": "{% set a = 'a' * 2000000 %}{{ ([a + 'b', a] * 40000) | sort | length }}",
     "unique": "{% set a = 'a' * 2000000 %}{{ ([a + 'b', a] * 40000) | unique | list | length }}",
