@@ -20,6 +20,7 @@ from engines.tensor.touch import touch
 from noidle.snapshot import ModelInfo
 from tensor_llm.checkpoint import LoadedModel, load_model
 from tensor_llm.config import ModelConfig
+from tensor_llm.kernels.builder import must_build
 from tensor_llm.kernels.library import best_kernels
 from tensor_llm.memory_report import memory_report
 from tensor_llm.page_cache import resident_share, temperature
@@ -82,9 +83,12 @@ class MemoryOpener:
 
     def prepare(self, progress: Progress) -> None:
         """Has the C++ kernels, which are built once a machine."""
-        if self._device.first.type == "cpu":
-            with progress.patient(BUILDING_PATIENCE_S):
-                best_kernels()
+        if self._device.first.type != "cpu":
+            return
+        if must_build():
+            self._say("building the C++ kernels, this once; a minute, more on busy cores")
+        with progress.patient(BUILDING_PATIENCE_S):
+            best_kernels()
 
     def needed_bytes(self, info: ModelInfo) -> int:
         folder = self._folder(info)

@@ -177,3 +177,10 @@ def test_an_opened_model_answers(store):
     while core.busy:
         core.step()
     assert len(sequence.tokens) == 7
+
+
+def test_who_waits_for_a_compiler_is_told(store, monkeypatch):
+    world = World(store)
+    monkeypatch.setattr("engines.tensor.opening.must_build", lambda: True)
+    world.opener.prepare(Progress(lambda: 0.0, 60))
+    assert any("C++ kernels" in said for said in world.said)
