@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -157,9 +158,7 @@ def _remember(most: int, choice: tuple[int, list[int]], folder: Path) -> None:
 
 def _file(most: int, folder: Path) -> Path:
     """Another machine, or another share of its CPUs, is measured anew."""
-    kernels = best_kernels()
-    name = kernels.name if kernels else None
-    facts = (most, _allowed(), os.cpu_count(), name, os.uname().machine)
+    facts = (most, _allowed(), os.cpu_count(), platform.processor(), platform.machine())
     return folder / f"threads-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.json"
 
 

@@ -10,6 +10,7 @@ import traceback
 from engines.environment import EngineEnvironment
 from engines.tensor.channel import Channel
 from noidle.errors import ConfigError
+from tensor_llm.openmp import spin_shortly
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(environment.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    spin_shortly(os.environ)
     from engines.tensor.loop import Loop
 
     channel.listen()

@@ -3,6 +3,7 @@
 Owns what the choices of types, threads and device mean for loading. Imports torch when a model is
 opened, not before."""
 
+import os
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
@@ -59,6 +60,9 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
         CheckpointError: naming the file, and the tensor or field, that cannot be used.
         ConfigError: there is no such device here, or the model is packed in another way already.
     """
+    from tensor_llm.openmp import spin_shortly
+
+    spin_shortly(os.environ)
     # an import first: what torch itself takes is no part of a model's working set
     import torch
 
