@@ -9,6 +9,7 @@ from typing import Protocol
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
 from noidle.results import Decision, JobError, JobResult, JobStatus
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
+from routing.ended import Run
 from routing.running import Preemption, RunningJob
 
 AnyJob = Generate | Score | Train
@@ -251,6 +252,10 @@ class Board(Protocol):
 
     def guard_memory(self) -> str | None:
         """Closes acceptance for 3 s where Redis uses over 80 % of its memory limit; says why."""
+
+    def runs(self) -> list[Run]:
+        """What the runs took that ended with a result since the last call, the first first; the
+        last 512 are kept for it."""
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         """The next ended job whose Celery links are to be sent; stays taken until `sent`."""

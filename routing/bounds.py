@@ -3,6 +3,7 @@
 HEADS_A_CLASS = 256
 """Held jobs of one class that `held` shows at most, spread evenly over its sets."""
 DECISIONS_KEPT = 16
+RUNS_KEPT = 512
 ENDED_KEPT = 1_000
 REFUSED_KEEP_S = 86_400
 AFTER_KEEP_S = 86_400

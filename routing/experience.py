@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from routing.cluster import AS_TOLD, Drag, LengthKey, Promise, length_key
+from routing.ended import Run
 
 WEIGHT = 0.1
 """Of a new observation; about the last twenty runs of a pool count."""
@@ -24,23 +25,6 @@ FEWEST = 8
 """Fewer tell nothing of how long answers are."""
 KEYS = 512
 ERRORS = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One that ended with a result; all times are Redis's clock."""
-
-    job: str
-    kind: str
-    model: str
-    label: str | None
-    leased_ms: int
-    # absent: it made no token
-    first_ms: int | None
-    ended_ms: int
-    # made, and asked for at most
-    tokens: int
-    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +47,21 @@ class Experience:
         self._drag: dict[str, Drag] = {}
         self._windows: OrderedDict[LengthKey, deque[float]] = OrderedDict()
         self._errors: deque[float] = deque(maxlen=ERRORS)
+        # something was learned since it was published
+        self._news = False
 
     def learn(self, runs: Iterable[tuple[Run, Promise | None]]) -> None:
         """Of each run also the promise, where this router made it."""
-        known = list(runs)
-        for run, promise in known:
+        for run, promise in runs:
+            self._news = True
             self._length(run)
             if promise is not None:
                 self._compare(run, promise)
-        if known:
-            self._publish()
 
-    def notice(self, promises: Mapping[str, tuple[Promise, ...]], now_ms: int) -> None:
-        """What is overdue tells before it ends: a pool that is ten times slower than it claims
-        must not be believed until its first run is over."""
-        late = False
+    def publish(self, promises: Mapping[str, tuple[Promise, ...]], now_ms: int) -> None:
+        """From now on the policy sees what was learned. What is overdue tells before it ends: a
+        pool that is ten times slower than it claims must not be believed until its first run is
+        over."""
         for pool, made in promises.items():
             first = min(made, key=_ends_ms, default=None)
             if first is None or first.read_ms is None or not first.tokens:
@@ -86,16 +70,17 @@ class Experience:
             least = _drag_so_far(first, (now_ms - first.leased_ms) / 1000)
             if least > max(PLAIN, drag.decode):
                 self._drag[pool] = drag._replace(decode=min(least, MOST))
-                late = True
-        if late:
-            self.drag = dict(self._drag)
+                self._news = True
+        if self._news:
+            self._news = False
+            self._publish()
 
     def forget(self, pools: Iterable[str]) -> None:
         """Pools that are gone; all others are named."""
         kept = set(pools)
         if self._drag.keys() - kept:
             self._drag = {pool: drag for pool, drag in self._drag.items() if pool in kept}
-            self.drag = dict(self._drag)
+            self._news = True
 
     def error(self) -> PredictionError | None:
         if not self._errors:
@@ -130,6 +115,8 @@ class Experience:
             return
         drag = self._drag.get(promise.pool, AS_TOLD)
         first_ms = run.ended_ms if run.first_ms is None else run.first_ms
+        if first_ms < run.leased_ms:
+            return
         moved = _nearer(drag.read, _read_drag(promise, (first_ms - run.leased_ms) / 1000))
         decode = drag.decode
         if run.first_ms is not None and run.tokens > 1 and promise.tokens:

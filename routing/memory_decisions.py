@@ -7,6 +7,7 @@ from noidle.results import Decision, JobError, JobResult, JobState
 from noidle.snapshot import ModelInfo
 from routing.board import Envelope, HeldJob, Lease, PoolLoad, PumpRole
 from routing.bounds import DECISIONS_KEPT, HEADS_A_CLASS, TAKEN_MS
+from routing.ended import Run
 from routing.memory_record import Record, to_held
 from routing.memory_shelves import fits
 from routing.memory_state import MemoryPart
@@ -128,6 +129,12 @@ class MemoryDecisions(MemoryPart):
 
     def guard_memory(self) -> str | None:
         return self._state.full
+
+    def runs(self) -> list[Run]:
+        with self._lock:
+            found = list(self._state.runs)
+            self._state.runs.clear()
+            return found
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         with self._lock:

@@ -10,6 +10,7 @@ from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent
 from routing import wire
 from routing.board import AnyJob, Checkpoint, Claim, Envelope, HeldJob
 from routing.bounds import AFTER_KEEP_S
+from routing.ended import Run
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +98,12 @@ def to_held(record: Record) -> HeldJob:
     emitted = len(record.tokens)
     times = record.order, record.accepted, record.held_since
     return wire.to_held([facts(record.job), *times, emitted, record.alone, storage])
+
+
+def to_run(record: Record, tokens: int, now: float) -> Run:
+    """What finish.lua would keep of it."""
+    assert record.job is not None
+    return wire.to_run([facts(record.job), record.leased, record.first, now, tokens])
 
 
 def to_claim(record: Record, now: float) -> Claim:

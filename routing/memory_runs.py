@@ -4,7 +4,7 @@ the scripts of those names; knows nothing of decisions."""
 from noidle.results import JobResult, JobState, StreamEvent
 from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Refusal, StepReport, Verdict
-from routing.memory_record import Record, set_behind, to_claim
+from routing.memory_record import Record, set_behind, to_claim, to_run
 from routing.memory_state import MemoryPart
 from routing.outcome import CANCELLED_BETWEEN, CANCELLED_RUNNING, EXPIRED, why
 
@@ -92,6 +92,9 @@ class MemoryRuns(MemoryPart):
                 rest = (result.tokens or ())[len(record.tokens) :]
                 self._emit(record, result.text[len(record.text) :], rest)
             record.spent = f"finish:{token}"
+            if result.state is JobState.DONE:
+                tokens = len(result.tokens or ()) if result.text is not None else 0
+                self._state.runs.append(to_run(record, tokens, self._state.now))
             self._state.end(record, result, why(result))
             return True
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from noidle.results import JobError, JobResult, JobState, StreamEvent
 from noidle.snapshot import PoolDetail, PoolSnapshot
 from routing.board import PumpRole
-from routing.bounds import ENDED_KEPT, LONE_FALLS_LIMIT, SHARED_FALLS_FREE
+from routing.bounds import ENDED_KEPT, LONE_FALLS_LIMIT, RUNS_KEPT, SHARED_FALLS_FREE
+from routing.ended import Run
 from routing.memory_record import Record, has_links, with_times
 from routing.memory_shelves import HeldSets, Models, Promises
 from routing.outcome import CANCELLED_RUNNING, EXPIRED
@@ -48,6 +49,7 @@ class MemoryState:
         # name and job of each that was carried out
         self.revocations: deque[tuple[str, str]] = deque(maxlen=ENDED_KEPT)
         self.after: deque[str] = deque()
+        self.runs: deque[Run] = deque(maxlen=RUNS_KEPT)
         self.queues: dict[str, deque[str]] = {}
         self.role: PumpRole | None = None
         self.role_end = 0.0

@@ -8,12 +8,16 @@ from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
 from routing.board import Board, PoolLoad
 from routing.cluster import Cluster
+from routing.experience import Experience
 from routing.placement import Placement
 from routing.promises import Promises
+from routing.rhythm import Timer
 from routing.warm import Warm, room_bytes
 
 SNAPSHOTS_S = 0.25
 """Snapshots come once a second and on change; at a thousand pools reading them is what costs."""
+PUBLISH_S = 0.5
+"""What was learned counts from then on."""
 IDLE_S = 1.0
 """With nothing to decide they are read less often, but read: see `shared`."""
 SHARED_S = 60.0
@@ -28,6 +32,8 @@ class Picture:
         self._clock = clock
         self.promises = Promises()
         self.warm = Warm()
+        self.experience = Experience()
+        self._publish = Timer(clock, PUBLISH_S)
         self._pools: tuple[PoolSnapshot, ...] = ()
         self._models: dict[str, ModelInfo] = {}
         # when it was read, by this process's clock, and what Redis's clock said then
@@ -53,12 +59,19 @@ class Picture:
         assert placement.pool is not None
         self.warm.note(placement.job, placement.pool.pool, room_bytes(placement))
 
+    def learn(self) -> None:
+        """From the runs that ended since the last time; their promises are fulfilled."""
+        runs = self._board.runs()
+        self.experience.learn([(run, self.promises.end(run.job)) for run in runs])
+
     def refresh(self) -> None:
         """Reads the snapshots now."""
         now_s = self._clock()
         self._pools = tuple(sorted(self._board.pools(), key=lambda pool: pool.pool))
         self._models = self._board.models()
-        self.warm.forget({pool.pool for pool in self._pools})
+        present = {pool.pool for pool in self._pools}
+        self.warm.forget(present)
+        self.experience.forget(present)
         self._read_ms = self._board.now_ms()
         self._read_s = self._clock()
         counts = Counter(pool.engine for pool in self._pools)
@@ -77,11 +90,16 @@ class Picture:
         """With what is promised to the pools as of now."""
         self._refresh_after(SNAPSHOTS_S)
         now_s = self._clock()
+        promises = self.promises.settle(loads)
+        if self._publish.due():
+            self.experience.publish(promises, self.now_ms())
         return Cluster(
             pools=self._pools,
             loads=loads,
             models=self._models,
-            promises=self.promises.settle(loads),
+            promises=promises,
+            drag=self.experience.drag,
+            lengths=self.experience.lengths,
             warm=self.warm.where,
             serving=self.promises.serving,
             lifted=self.promises.lifted,

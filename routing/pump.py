@@ -213,6 +213,7 @@ class Pump:
         deep = self._spurned and self._deep.due()
         held, loads = self._board.waiting(HEADS_A_CLASS if deep else HEADS)
         self._waiting = bool(held)
+        self._picture.learn()
         if not held:
             self._picture.glance()
             return False

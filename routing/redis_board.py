@@ -32,7 +32,8 @@ from routing.board import (
     StepReport,
     Verdict,
 )
-from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, TAKEN_MS
+from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, RUNS_KEPT, TAKEN_MS
+from routing.ended import Run
 from routing.novelty import mark, snapshot_mark
 from routing.redis_running import RedisRunning
 
@@ -165,6 +166,11 @@ class RedisBoard(RedisRunning):
             with suppress(OutOfMemoryError):
                 self._client.set(keys.FULL, why, px=FULL_MS)
         return why
+
+    def runs(self) -> list[Run]:
+        with reachable(self._client):
+            found = cast("list[str] | None", self._client.rpop(keys.RUNS, RUNS_KEPT))
+        return [wire.to_run(json.loads(entry)) for entry in found or ()]
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         answer = self._call("take_after", TAKEN_MS)

@@ -20,6 +20,7 @@ from routing.board import (
     StepReport,
     Verdict,
 )
+from routing.ended import Run
 from routing.novelty import mark
 from routing.outcome import celery_outcome, why
 from routing.running import Preemption, RunningJob
@@ -163,6 +164,21 @@ def to_running(entry: list[Any]) -> RunningJob:
         goal=goal,
         preemptions=preemptions,
         leaving=leaving,
+    )
+
+
+def to_run(entry: list[Any]) -> Run:
+    facts, leased, first, ended, tokens = entry
+    return Run(
+        job=facts["id"],
+        kind=facts["kind"],
+        model=facts["model"],
+        label=facts["label"],
+        leased_ms=int(leased),
+        first_ms=None if first is None else int(first),
+        ended_ms=int(ended),
+        tokens=int(tokens),
+        max_tokens=facts["max_tokens"],
     )
 
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Ends a job with what its engine gave.
 --
--- Keys: those of base.lua and ending.lua.
+-- Keys: those of base.lua and ending.lua, and below the prefix runs.
 --
 -- ARGV: id, token, final state, the result as JSON without its times and its closing brace, its
 --   times without the closing brace, Celery's status, Celery's value as JSON or '' for the
@@ -14,7 +14,8 @@ local id, token, state, head, own, status, value = unpack(ARGV, 1, 7)
 local bytes, tokens = ARGV[8], ARGV[9]
 local tail = { bytes = ARGV[10], tokens = ARGV[11], text = ARGV[12], count = tonumber(ARGV[13]),
   list = ARGV[14] }
-local record = read(id, { 'bytes', 'tokens', unpack(ENDING) })
+local record = read(id, { 'bytes', 'tokens', 'leased', 'facts', unpack(ENDING) })
+local RUNS_KEPT = 512
 
 -- 1. Only the holder of the lease ends the job; a repeat after a lost answer is told the same
 local running = record.state == 'running' or record.state == 'cancelling'
@@ -41,7 +42,14 @@ if bytes ~= '' then
   end
 end
 
--- 3. End it
+-- 3. The router learns from what it took
+if state == 'done' and record.leased then
+  call('LPUSH', P .. 'runs', string.format('[%s,%s,%s,%s,%s]', record.facts, record.leased,
+    record.first or 'null', ms(NOW), tokens ~= '' and tokens or '0'))
+  call('LTRIM', P .. 'runs', 0, RUNS_KEPT - 1)
+end
+
+-- 4. End it
 local result = head .. ',"times":' .. times(record, own, tonumber(record.first)) .. '}'
 call('HSET', P .. 'job:' .. id, 'spent', 'finish:' .. token)
 if ARGV[15] ~= '' then call('HSET', P .. 'job:' .. id, 'why', ARGV[15]) end

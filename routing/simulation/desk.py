@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from noidle.snapshot import PoolSnapshot
 from routing.board import HeldJob, PoolLoad
 from routing.bounds import HEADS_A_CLASS
-from routing.cluster import Cluster, Promise
-from routing.experience import Experience, Run
+from routing.cluster import Cluster
+from routing.ended import Run
+from routing.experience import Experience
 from routing.memory_shelves import HeldSets
 from routing.picture import SNAPSHOTS_S
 from routing.placement import Placement
@@ -42,7 +43,6 @@ class Desk:
         self._roster = Roster()
         self._experience = Experience()
         self._warm = Warm()
-        self._ended: list[tuple[Run, Promise | None]] = []
         self._learn = Timer(lambda: self._now_s, TIDY_S)
         self._now_s = 0.0
         self._next_look_s = 0.0
@@ -73,7 +73,7 @@ class Desk:
             tokens=job.output,
             max_tokens=job.output,
         )
-        self._ended.append((run, self._promises.end(job.id)))
+        self._experience.learn([(run, self._promises.end(job.id))])
 
     def wake_s(self, now_s: float) -> float:
         # without a free slot only the end of a run changes anything
@@ -115,9 +115,7 @@ class Desk:
         }
         promises = self._promises.settle(loads)
         if self._learn.due():
-            self._experience.learn(self._ended)
-            self._experience.notice(promises, self._now_ms())
-            self._ended = []
+            self._experience.publish(promises, self._now_ms())
         cluster = Cluster(
             pools=self._snapshots(),
             loads=loads,

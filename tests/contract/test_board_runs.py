@@ -6,6 +6,7 @@ from noidle.errors import InvalidJob
 from noidle.results import JobError, JobResult, JobState, JobTimes, StreamEvent
 from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Refusal, StepReport, Verdict
+from routing.bounds import RUNS_KEPT
 from tests.contract.board_world import ECHO, POOL, Cluster, generate, snapshot, train
 
 OTHER = "gpu@there"
@@ -313,3 +314,36 @@ def test_prompts_of_any_size_come_back_as_they_were(cluster: Cluster, size: int)
     assert result is not None
     assert result.text == prompt
     assert "".join(event.text or "" for event in cluster.world.events("a")) == prompt
+
+
+def test_what_a_run_took_is_told_once(cluster: Cluster) -> None:
+    cluster.accept(generate("a", max_tokens=7, label="north"))
+    claim = cluster.start("a")
+    report(cluster, step("a", "one two"))
+    done = JobResult(id="a", state=JobState.DONE, text="one two three", tokens=(0, 1, 2))
+    assert cluster.board.finish("a", "token-a", done)
+    (run,) = cluster.board.runs()
+    assert (run.job, run.kind, run.model, run.label) == ("a", "generate", "echo", "north")
+    assert (run.tokens, run.max_tokens) == (3, 7)
+    assert run.first_ms is not None
+    assert claim.leased_ms <= run.first_ms <= run.ended_ms
+    assert cluster.board.runs() == []
+
+
+def test_a_run_without_a_result_teaches_nothing(cluster: Cluster) -> None:
+    cluster.accept(generate("a"))
+    cluster.start("a")
+    failed = JobResult(id="a", state=JobState.FAILED, error=JobError(code="engine", message="x"))
+    assert cluster.board.finish("a", "token-a", failed)
+    assert cluster.board.runs() == []
+
+
+def test_of_many_runs_the_last_are_kept(cluster: Cluster) -> None:
+    for number in range(RUNS_KEPT + 3):
+        job_id = f"job-{number}"
+        cluster.accept(generate(job_id))
+        cluster.start(job_id)
+        done = JobResult(id=job_id, state=JobState.DONE, text="", tokens=())
+        assert cluster.board.finish(job_id, f"token-{job_id}", done)
+    runs = cluster.board.runs()
+    assert [run.job for run in (runs[0], runs[-1])] == ["job-3", f"job-{RUNS_KEPT + 2}"]
