@@ -8,6 +8,7 @@ import pytest
 from noidle.errors import CheckpointError
 from noidle.jobs import Message
 from tensor_llm.chat import ChatTemplate
+from tensor_llm.templates.budget import MAX_DEPTH
 from tests.unit.tensor_llm.hostile_templates import BROKEN, HOSTILE
 
 QUESTION = (Message(role="user", content="Which engine is idle?"),)
@@ -34,3 +35,13 @@ def test_a_hostile_template_is_refused_in_bounded_time_and_memory(name):
     if HOSTILE[name].startswith("\n\n"):
         assert refused.value.part == "line 3"
     assert len(str(refused.value)) < 500
+
+
+def test_macros_may_call_macros_but_not_without_end():
+    def nested(depth: int) -> str:
+        called = f"{{{{ f({depth}) }}}}"
+        return "{% macro f(n) %}{% if n > 1 %}{{ f(n - 1) }}{% endif %}x{% endmacro %}" + called
+
+    assert ChatTemplate(nested(MAX_DEPTH)).render(QUESTION) == "x" * MAX_DEPTH
+    with pytest.raises(CheckpointError, match=f"more than {MAX_DEPTH} deep"):
+        ChatTemplate(nested(MAX_DEPTH + 1)).render(QUESTION)
