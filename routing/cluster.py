@@ -72,6 +72,8 @@ class Cluster:
     promises: Mapping[str, tuple[Promise, ...]] = field(default_factory=dict)
     # by pool: how much longer runs take there than its rates say, where that was seen
     drag: Mapping[str, Drag] = field(default_factory=dict)
+    # interactive jobs that came lately
+    urgent_per_s: float = 0.0
     # how many jobs of a class and label have a lease, and how many that starved
     serving: Mapping[tuple[JobClass, str | None], int] = field(default_factory=dict)
     lifted: int = 0

@@ -109,7 +109,7 @@ def _waits(placement: Placement) -> str:
 _CAUSES = {
     Cause.FREE: "a slot is free",
     Cause.FULL: "all slots are taken",
-    Cause.SPARE: "its last free slot is kept from background work",
+    Cause.SPARE: "what is free there is kept for more urgent work",
     Cause.KV: "too little KV cache is free",
     Cause.MEMORY: "too little memory is free",
     Cause.FENCED: "what is free is reserved for a job before it",

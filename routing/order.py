@@ -31,6 +31,8 @@ class Turns:
 
     now_ms: int
     serving: Serving = field(default_factory=dict)
+    # training is served as if a person waited for it
+    training_first: bool = False
     # of what starves so many may go before all
     room: int = 1
     # seconds after which a job counts as one class higher, each time; and after which it starves
@@ -54,7 +56,7 @@ def in_order(jobs: Iterable[HeldJob], turns: Turns) -> list[HeldJob]:
             plain.append(job)
     keyed = [(_key(job, job.accepted_ms, turns), job) for job in plain]
     for slices in training.values():
-        keyed += _slices(slices)
+        keyed += _slices(slices, first=turns.training_first)
     keyed.sort(key=lambda pair: pair[0])
     return _between_labels(_starving_first(keyed, turns), turns)
 
@@ -74,11 +76,11 @@ def _key(job: HeldJob, arrived_ms: int, turns: Turns) -> _Key:
     return rank, arrived_ms, job.order, job.id
 
 
-def _slices(slices: Sequence[HeldJob]) -> list[tuple[_Key, HeldJob]]:
+def _slices(slices: Sequence[HeldJob], *, first: bool) -> list[tuple[_Key, HeldJob]]:
     by_service = sorted(slices, key=lambda job: (job.order, job.held_since_ms, job.id))
     arrivals = sorted(job.held_since_ms for job in slices)
     return [
-        ((RANKS[job.job_class], at, job.order, job.id), job)
+        ((0 if first else RANKS[job.job_class], at, job.order, job.id), job)
         for job, at in zip(by_service, arrivals, strict=True)
     ]
 

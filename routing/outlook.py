@@ -35,13 +35,21 @@ class Outlook:
         self.silent = now_ms - roster.heard_ms > STALE_MS
         # what is free there is reserved, at least in part
         self.fenced: Marks = np.zeros(len(roster.pools), bool)
-        self.spare: Column = np.where(roster.slots >= SPARE_FROM_SLOTS, 1.0, 0.0)
-        self.nothing: Column = np.zeros(len(roster.pools))
+        self._nothing: Column = np.zeros(len(roster.pools))
+        self.slots = float(roster.slots[roster.takes].sum())
         # slots that may still be leased
         self.slots_left = float(self.free[roster.takes].sum())
         # each change so far: the pool, and what it was before
         self.log: list[tuple[int, Was]] = []
         self._bays: dict[int, Bay] = {}
+
+    def kept(self, share: float, *, spare: bool) -> Column:
+        """Slots of each pool that are kept from some; only of pools that have several. `spare`:
+        one at least."""
+        if not spare and share <= 0:
+            return self._nothing
+        slots = self.roster.slots
+        return np.where(slots >= SPARE_FROM_SLOTS, np.maximum(slots * share // 1, spare), 0.0)
 
     def bay(self, i: int) -> Bay:
         bay = self._bays.get(i)

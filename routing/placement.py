@@ -30,7 +30,7 @@ class Cause(StrEnum):
 
     FREE = "free"  # it could
     FULL = "full"  # all slots are leased, or promised to jobs before it
-    SPARE = "spare"  # the last free slot is kept from background work
+    SPARE = "spare"  # what is free is kept for more urgent work
     KV = "kv"  # too little KV cache is free
     MEMORY = "memory"  # too little memory for weights or KV cache
     FENCED = "fenced"  # would delay a job before it that needs more room

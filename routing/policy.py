@@ -16,6 +16,7 @@ from routing.order import Turns, in_order, starves
 from routing.outlook import Outlook
 from routing.placement import Action, Cause, Forecast, Grant, Need, Placement
 from routing.prediction import kv_tokens, prompt_tokens
+from routing.profile import RESPONSE_FIRST, Profile
 from routing.roster import Roster
 from routing.view import View
 
@@ -25,12 +26,11 @@ AHEAD_S = 0.5
 """Prompts are read one after the other: more than so many seconds of them in a pool, and the next
 job is better held, where what is more urgent can still overtake it. Above the time between two
 looks, so that a pool never runs out of prompts."""
-LIFTED_SHARE = 0.1
 LOOKED_AT = 48
 """A look that is not deep ends with so many jobs: the pump takes another one at once if slots
 were leased, and those behind jobs that wait are looked at by the next deep one."""
 
-_ViewKey = tuple[str, str, EngineName | None, str | None, bool]
+_ViewKey = tuple[str, str, EngineName | None, str | None, int]
 
 
 def decide(
@@ -38,6 +38,7 @@ def decide(
     cluster: Cluster,
     now_ms: int,
     roster: Roster | None = None,
+    profile: Profile = RESPONSE_FIRST,
     *,
     deep: bool = True,
 ) -> list[Placement]:
@@ -56,25 +57,36 @@ def decide(
     turns = Turns(
         now_ms=now_ms,
         serving=cluster.serving,
-        room=_lift_room(cluster),
+        room=_lift_room(cluster, profile),
+        training_first=profile.training_first,
+        lift_s=profile.lift_s,
+        starve_s=profile.starve_s,
+        weights=profile.weights,
     )
-    return _Decider(cluster, roster, turns).decide(in_order(jobs, turns), deep=deep)
+    return _Decider(cluster, roster, profile, turns).decide(in_order(jobs, turns), deep=deep)
 
 
-def _lift_room(cluster: Cluster) -> int:
-    """Jobs that starve take a tenth of the slots at most, and one at least."""
+def _lift_room(cluster: Cluster, profile: Profile) -> int:
+    """Jobs that starve take a share of the slots at most, and one at least."""
     slots = sum(pool.slots for pool in cluster.pools)
-    return max(int(LIFTED_SHARE * slots), 1) - cluster.lifted
+    return max(int(profile.lifted_share * slots), 1) - cluster.lifted
 
 
 class _Decider:
     """The state of one look."""
 
-    def __init__(self, cluster: Cluster, roster: Roster, turns: Turns) -> None:
+    def __init__(self, cluster: Cluster, roster: Roster, profile: Profile, turns: Turns) -> None:
         self.roster = roster
         self.turns = turns
         self.look = Outlook(roster, turns.now_ms)
         # engines whose queue several pools consume: only a pool's own enforces a choice
+        self.kept = {
+            job_class: self.look.kept(
+                profile.kept_share(job_class, cluster.urgent_per_s, self.look.slots),
+                spare=job_class is JobClass.BACKGROUND,
+            )
+            for job_class in JobClass
+        }
         self.lengths = cluster.lengths
         self.warm = cluster.warm
         self.shared = cluster.shared | roster.shared
@@ -199,12 +211,11 @@ class _Decider:
 
     def view(self, job: HeldJob) -> View:
         """Gate and speeds, once for all jobs that are alike in what they ask."""
-        background = job.job_class is JobClass.BACKGROUND
-        key = (job.kind, job.model, job.engine, job.storage, background)
+        kept = self.kept[job.job_class]
+        key = (job.kind, job.model, job.engine, job.storage, id(kept))
         view = self.views.get(key)
         if view is None:
             scene = self.roster.scene(job)
-            kept = self.look.spare if background else self.look.nothing
             lane = self.lane(job, scene.model)
             view = self.views[key] = View(self.look, scene, lane, kept, AHEAD_S)
         return view

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from noidle.snapshot import PoolSnapshot
+from routing.arrivals import Arrivals
 from routing.board import HeldJob, PoolLoad
 from routing.bounds import HEADS_A_CLASS
 from routing.cluster import Cluster
@@ -43,6 +44,7 @@ class Desk:
         self._roster = Roster()
         self._experience = Experience()
         self._warm = Warm()
+        self._arrivals = Arrivals()
         self._learn = Timer(lambda: self._now_s, TIDY_S)
         self._now_s = 0.0
         self._next_look_s = 0.0
@@ -56,6 +58,7 @@ class Desk:
 
     def arrive(self, request: Request, _now_s: float) -> None:
         job = request.held()
+        self._arrivals.note([job], self._now_ms())
         self._requests[job.id] = request
         self._held[job.id] = job
         self._sets.add(_held_set(job), job.order, job.id)
@@ -122,6 +125,7 @@ class Desk:
             models=self._models,
             promises=promises,
             warm=self._warm.where,
+            urgent_per_s=self._arrivals.per_s(self._now_ms()),
             serving=self._promises.serving,
             lifted=self._promises.lifted,
             drag=self._experience.drag,
