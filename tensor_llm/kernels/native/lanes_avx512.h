@@ -30,16 +30,11 @@ struct Lanes {
   INLINE float sum(F a) { return _mm512_reduce_add_ps(a); }
   INLINE float largest(F a) { return _mm512_reduce_max_ps(a); }
   INLINE void sums(const F* a, float* to) {
-    F b[8], c[4], d[2];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-      b[i] = add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-      c[i] = add(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44), _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
-    for (int i = 0; i < 2; i++)
-      d[i] = add(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88), _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
-    store(to, add(_mm512_shuffle_f32x4(d[0], d[1], 0x88), _mm512_shuffle_f32x4(d[0], d[1], 0xdd)));
+    store(to, across(a, [](F x, F y) { return add(x, y); }));
+  }
+  // the largest of each of 16
+  INLINE F maxima(const F* a) {
+    return across(a, [](F x, F y) { return max(x, y); });
   }
 
   INLINE F load_bf16(const uint16_t* p) {
@@ -47,7 +42,11 @@ struct Lanes {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
   INLINE void store_bf16(uint16_t* p, F x) {
+#ifdef NOIDLE_BF16
+    _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh(x));
+#else
     _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(bf16_bits(x)));
+#endif
   }
   INLINE void store_int8(int8_t* p, F x) {
     _mm_storeu_si128((__m128i*)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
@@ -78,6 +77,23 @@ struct Lanes {
   }
 
  private:
+  // lane i of the result is all of a[i]
+  template <class Op>
+  INLINE F across(const F* a, Op op) {
+    F b[8], c[4], d[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+      b[i] = op(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+      c[i] = op(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44),
+                _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
+    for (int i = 0; i < 2; i++)
+      d[i] = op(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
+                _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
+    return op(_mm512_shuffle_f32x4(d[0], d[1], 0x88), _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
+  }
   // rounds to the nearest, ties to even; the upper half of each lane becomes 0
   INLINE __m512i bf16_bits(F x) {
     __m512i bits = _mm512_castps_si512(x);

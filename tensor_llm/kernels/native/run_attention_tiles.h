@@ -55,6 +55,13 @@ struct StretchRows {
   }
 };
 
+// Scattered as they lie, the hardware does not foresee them.
+static void prefetch_rows(const uint16_t* const* rows, int64_t head_size) {
+  for (int64_t s = 0; s < kStretch; s++)
+    for (int64_t byte = 0; byte < head_size * 2; byte += 64)
+      __builtin_prefetch((const char*)rows[s] + byte, 0, 2);
+}
+
 static void load_key_panels(const uint16_t* const* rows, int64_t head_size, uint16_t* to) {
   for (int64_t key = 0; key < kStretch; key += 16)
     for (int64_t d = 0; d < head_size; d += 32, to += 16 * 32) {
@@ -101,11 +108,33 @@ static void add_tiles(const TileRunMemory& r, int64_t i, int64_t head_size) {
   }
 }
 
-static void weigh_row(const TileRunMemory& r, int64_t i) {
-  float* scores = r.scores + i * kStretch;
-  r.former[i] = weigh_tile(scores, kStretch, &r.largest[i], &r.total[i]);
-  for (int64_t s = 0; s < kStretch; s += 16)
-    Lanes::store_bf16(r.weights + i * kStretch + s, Lanes::load(scores + s));
+// Scores of 16 queries from the i-th on become weights.
+static void weigh_rows(const TileRunMemory& r, int64_t i) {
+  const float* scores = r.scores + i * kStretch;
+  Lanes::F most[16], sum[16];
+  for (int j = 0; j < 16; j++) {
+    most[j] = Lanes::load(scores + j * kStretch);
+    for (int64_t s = 16; s < kStretch; s += 16)
+      most[j] = Lanes::max(most[j], Lanes::load(scores + j * kStretch + s));
+  }
+  Lanes::F before = Lanes::load(r.largest + i), now = Lanes::max(before, Lanes::maxima(most));
+  Lanes::store(r.largest + i, now);
+  Lanes::store(r.former + i, exponential(Lanes::sub(before, now)));
+  for (int j = 0; j < 16; j++) {
+    Lanes::F largest = Lanes::set1(r.largest[i + j]);
+    sum[j] = Lanes::zero();
+    for (int64_t s = 0; s < kStretch; s += 16) {
+      Lanes::F score = Lanes::load(scores + j * kStretch + s);
+      Lanes::F weight = exponential(Lanes::sub(score, largest));
+      Lanes::store_bf16(r.weights + (i + j) * kStretch + s, weight);
+      sum[j] = Lanes::add(sum[j], weight);
+    }
+  }
+  alignas(64) float sums[16];
+  Lanes::sums(sum, sums);
+  Lanes::F total = Lanes::fma(Lanes::load(r.total + i), Lanes::load(r.former + i),
+                              Lanes::load(sums));
+  Lanes::store(r.total + i, total);
 }
 
 // Tokens at `position` and the following ones, `group` queries each, queries in r.queries
@@ -122,14 +151,16 @@ static void attend_run_tiles(const TileRunMemory& r, const Past<uint16_t>& past,
   int64_t first = window ? std::max<int64_t>(0, position + 1 - window) : 0;
   for (int64_t s = first; s <= last; s += kStretch) {
     StretchRows rows(past, s, last, r.nothing);
+    prefetch_rows(rows.values, head_size);
     load_key_panels(rows.keys, head_size, r.keys);
     settle(r.keys);
     for (int64_t i = 0; i < queries; i += 32) score_tiles(r, i, head_size);
-    for (int64_t i = 0; i < queries; i++) {
+    for (int64_t i = 0; i < queries; i++)
       hide(r.scores + i * kStretch, s, kStretch, position + i / group, window);
-      weigh_row(r, i);
-    }
+    for (int64_t i = 0; i < queries; i += 16) weigh_rows(r, i);
     load_value_panels(rows.values, head_size, r.values);
+    if (s + kStretch <= last)
+      prefetch_rows(StretchRows(past, s + kStretch, last, r.nothing).keys, head_size);
     settle(r.values);
     for (int64_t i = 0; i < queries; i += 32) add_tiles(r, i, head_size);
   }
