@@ -86,9 +86,6 @@ class Launcher:
         """Waits; or raises what went wrong with the step."""
         try:
             return self._land(launch)
-        except BaseException:
-            launch.staging.forget()
-            raise
         finally:
             self._free.append(launch.staging)
 

@@ -67,10 +67,6 @@ class Staging:
         self._reads = [read + 1 for read in reads]
         return staged
 
-    def forget(self) -> None:
-        """A step did not happen: nothing is as it was."""
-        self._staged = None
-
     def _put_tokens(self, plan: Plan, batch: StepBatch, newest_S: Tensor | None) -> None:
         D = batch.decodes
         if newest_S is not None and any(one.pending for one in plan.decodes):
