@@ -5,6 +5,7 @@ between questions it sleeps."""
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tensor_llm.openmp import spin_shortly
 from tests.bench.cpu.shape import Format
 from tests.bench.cpu.taking import Taken
 from tests.bench.processes import ROOT
@@ -95,6 +97,9 @@ def _answer(side: Any, question: dict[str, Any]) -> dict[str, Any]:
 def _serve(name: str, folder: Path, threads: int) -> None:
     # what libraries print must not come between the answers
     answers, sys.stdout = sys.stdout, sys.stderr
+    if name == "noidle":
+        # as the engine and `noidle run` do
+        spin_shortly(os.environ)
     module = importlib.import_module(f"tests.bench.cpu.{_MODULES.get(name, name)}_side")
     side = getattr(module, SIDES[name])(folder, threads)
     told: dict[str, Any] = {"version": module.VERSION, "formats": side.formats}
