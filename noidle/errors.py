@@ -52,6 +52,17 @@ class ConfigError(NoidleError):
         self.value = value
         self.allowed = allowed
 
+    @classmethod
+    def of(cls, variable: str, value: object, allowed: str) -> "ConfigError":
+        """Builds the message of a refused option: its name, value, what is allowed."""
+        shown = shorten(value)
+        return cls(
+            f"{variable} = {shown}: allowed is {allowed}",
+            variable=variable,
+            value=shown,
+            allowed=allowed,
+        )
+
 
 class CheckpointError(NoidleError):
     """A model's files cannot be used: `path` of the file, `part` (tensor or field) within it."""

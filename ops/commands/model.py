@@ -2,7 +2,7 @@
 by none of these verbs, but one that is up on this storage is told."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from ops.commands.options import Data, Json
 from ops.data_dir import DataDir
 from ops.models.adding import Added, take_in
 from ops.models.card import full_card, stored_cards
-from ops.models.memory import memory_fields, memory_table
+from ops.models.memory import count_memory, memory_fields, memory_table
 from ops.models.naming import model_name
 from ops.models.neighbours import neighbours
 from ops.models.progress import progress
@@ -23,17 +23,26 @@ from ops.run.whereabouts import find_model
 from tensor_llm.store import ModelStore
 from workers.settings import Settings, load_settings
 
-if TYPE_CHECKING:
-    from tensor_llm.memory_report import MemoryReport
-
-# tokens of a prompt that are read in one step
-_CHUNK = 256
-
 model = typer.Typer(
     no_args_is_help=True,
     help="Take in models as people have them; list, show, remove and export them.",
 )
 
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="A folder with config.json, *.safetensors and tokenizer.json."
+    ),
+]
+Name = Annotated[
+    str | None, typer.Option(help="What jobs will call it; default the folder's name.")
+]
+Sample = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Where packed: measure perplexity on it; default noidle's papers."
+    ),
+]
 Format = Annotated[
     WeightType | None,
     typer.Option("--format", help="Pack weights: int8 or int4. Default: as they are."),
@@ -46,22 +55,10 @@ Which = Annotated[
 
 @model.command()
 def add(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A folder with config.json, *.safetensors and tokenizer.json."
-        ),
-    ],
-    name: Annotated[
-        str | None, typer.Option(help="What jobs will call it; default the folder's name.")
-    ] = None,
+    path: Source,
+    name: Name = None,
     packing: Format = None,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Where packed: measure perplexity on it; default noidle's papers."
-        ),
-    ] = None,
+    text: Sample = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -71,14 +68,13 @@ def add(
     that is up on this host can use it at once.
     """
     if packing is not None and not packing.packed:
-        raise ConfigError(f"--format = {packing.value!r}: allowed is int8 or int4")
+        raise ConfigError.of("--format", packing.value, "int8 or int4")
     folder = path.expanduser()
     if not folder.is_dir():
-        raise ConfigError(f"path = {str(path)!r}: allowed is a folder that exists")
+        raise ConfigError.of("PATH", str(path), "a folder that exists")
     name = model_name(name, folder)
-    if text is not None:
-        # what is wrong with it should be said before the long work
-        sample_text(text)
+    # what is wrong with the text should be said before the long work
+    sample = sample_text(text)
     settings = load_settings(data_dir=data)
     DataDir(root=settings.data_dir).create()
     store = ModelStore(settings.data_dir)
@@ -88,7 +84,7 @@ def add(
             folder,
             name,
             packing=None if packing is None else packing.value,
-            text=lambda: sample_text(text),
+            text=sample,
             told=told,
         )
     known = _announce(settings, store, added)
@@ -139,7 +135,14 @@ def show(
     report = None
     if memory:
         assert card.context is not None
-        report = _memory(where.folder, kv_tokens or card.context, dtype, device, host_layers)
+        report = count_memory(
+            where.folder,
+            layers=card.config["layers"],
+            kv_tokens=kv_tokens or card.context,
+            dtype=dtype,
+            device=device,
+            host_layers=host_layers,
+        )
     if json:
         fields = card.model_dump(mode="json", exclude_none=True)
         output.as_json(fields if report is None else {**fields, "memory": memory_fields(report)})
@@ -247,35 +250,6 @@ def _tell(added: Added, *, known: bool) -> None:
     output.line(f"  working set {size(added.before_bytes)} before, {size(added.after_bytes)} after")
     if known:
         output.line("  the cluster on this storage can use it now")
-
-
-def _memory(
-    folder: Path,
-    kv_tokens: int,
-    dtype: WeightType | None,
-    device: str,
-    host_layers: int | None,
-) -> "MemoryReport":
-    import torch
-
-    from tensor_llm.memory_report import memory_report
-    from tensor_llm.quantization import WeightFormat
-    from tensor_llm.split import LayerSplit
-
-    packed = dtype is not None and dtype.packed
-    options: dict[str, Any] = {"device": device}
-    if host_layers is not None:
-        options["split"] = LayerSplit(
-            first=torch.device("cpu"), second=torch.device(device), layer=host_layers
-        )
-    return memory_report(
-        folder,
-        kv_tokens=kv_tokens,
-        chunk=_CHUNK,
-        dtype=None if dtype is None or packed else getattr(torch, dtype.value),
-        format=WeightFormat(dtype.value) if dtype is not None and packed else None,
-        **options,
-    )
 
 
 def _delete(store: ModelStore, name: str) -> int:

@@ -3,7 +3,6 @@ judgement, to this process's memory.
 
 Owns the order. Imports torch when a model is taken in, not before."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,13 +65,13 @@ def take_in(
     name: str,
     *,
     packing: str | None,
-    text: Callable[[], str],
+    text: str,
     told: Told,
 ) -> Added:
     """
     Args:
         packing: int8 or int4; absent: as it is.
-        text: read once the model is packed, to compare.
+        text: what a packed model is compared with the plain one on.
 
     Raises:
         CheckpointError: the model cannot be used, or the name is taken.
@@ -94,7 +93,7 @@ def take_in(
     after = process.memory_info().rss
     fidelity = None
     if packing is not None:
-        fidelity = _compare(folder, store.directory(name), text())
+        fidelity = _compare(folder, store.directory(name), text)
     return Added(
         info=info,
         card=stored_card(store, name),

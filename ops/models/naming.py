@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from noidle.errors import ConfigError, shorten
+from noidle.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ALLOWED = "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit"
@@ -18,11 +18,11 @@ def model_name(given: str | None, folder: Path) -> str:
     """
     if given is not None:
         if not NAME.fullmatch(given):
-            raise _refusal(given, ALLOWED)
+            raise ConfigError.of("--name", given, ALLOWED)
         return given
     name = _own_name(folder.resolve())
     if not NAME.fullmatch(name):
-        raise _refusal(name, f"{ALLOWED}; choose one with --name")
+        raise ConfigError.of("--name", name, f"{ALLOWED}; choose one with --name")
     return name
 
 
@@ -32,12 +32,3 @@ def _own_name(folder: Path) -> str:
         if match:
             return match[1]
     return folder.name
-
-
-def _refusal(name: str, allowed: str) -> ConfigError:
-    return ConfigError(
-        f"--name = {shorten(name)}: allowed is {allowed}",
-        variable="--name",
-        value=name,
-        allowed=allowed,
-    )

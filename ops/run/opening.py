@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from noidle.errors import ConfigError, shorten
+from noidle.errors import ConfigError
 from ops.metrics import cgroup
 from ops.run.figures import LoadFigures
 from ops.run.whereabouts import Whereabouts
@@ -87,7 +87,7 @@ def open_model(where: Whereabouts, choice: Choice) -> Opened:
     )
     if packing is not None and model.format not in (None, packing):
         allowed = f"{model.format}, as it is packed already, float32 or bfloat16"
-        raise _refusal("--dtype", packing, allowed)
+        raise ConfigError.of("--dtype", packing.value, allowed)
     figures = LoadFigures(
         load_ms=model.load_ms,
         temperature=warmth,
@@ -112,7 +112,7 @@ def _check_device(device: str) -> None:
     # a wrong name, no such device, or a torch built without its kind
     except (RuntimeError, AssertionError) as error:
         words = str(error).splitlines()[0]
-        raise _refusal(
+        raise ConfigError.of(
             "--device", device, f"a device of this host, as torch names it: {words}"
         ) from None
 
@@ -132,12 +132,3 @@ def _prepare_cores(choice: Choice) -> None:
         torch.set_num_threads(choice.threads)
     elif choice.device == "cpu":
         use_threads(cgroup.cores())
-
-
-def _refusal(option: str, value: str, allowed: str) -> ConfigError:
-    return ConfigError(
-        f"{option} = {shorten(value)}: allowed is {allowed}",
-        variable=option,
-        value=value,
-        allowed=allowed,
-    )

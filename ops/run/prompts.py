@@ -25,7 +25,10 @@ def message_tokens(opened: Opened, messages: Sequence[Message]) -> tuple[list[in
     began_s = time.perf_counter()
     template = opened.model.chat
     if template is None:
-        allowed = "a prompt: this model has no chat template; use `noidle run generate`"
-        raise InvalidJob.of("messages", "messages", allowed)
+        raise InvalidJob(
+            f"{opened.model.name} has no chat template: use `noidle run generate`, or put its "
+            "chat_template.jinja beside it",
+            field="messages",
+        )
     tokens = template.encode(messages, opened.model.tokenizer)
     return tokens, 1000 * (time.perf_counter() - began_s)

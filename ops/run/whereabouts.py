@@ -6,7 +6,7 @@ torch."""
 from dataclasses import dataclass
 from pathlib import Path
 
-from noidle.errors import CheckpointError, ConfigError, shorten
+from noidle.errors import CheckpointError, ConfigError
 from tensor_llm.store import ModelStore
 
 
@@ -42,12 +42,12 @@ def find_model(given: str, data_dir: Path, *, option: str = "--model") -> Wherea
             return Whereabouts(folder=path, name=path.resolve().name)
         if path.exists():
             allowed = "the folder that holds config.json, *.safetensors and tokenizer.json"
-            raise _refusal(option, given, allowed)
+            raise ConfigError.of(option, given, allowed)
     # a home that nobody has, a name that no system takes, a folder that is closed
     except (OSError, RuntimeError, ValueError) as error:
-        raise _refusal(option, given, f"a folder that can be read: {error}") from None
+        raise ConfigError.of(option, given, f"a folder that can be read: {error}") from None
     known = ", ".join(store.names()) or "none yet; `noidle model add PATH` adds one"
-    raise _refusal(option, given, f"a folder, or a model of {data_dir}: {known}")
+    raise ConfigError.of(option, given, f"a folder, or a model of {data_dir}: {known}")
 
 
 def _stored(store: ModelStore, given: str) -> Whereabouts | None:
@@ -57,12 +57,3 @@ def _stored(store: ModelStore, given: str) -> Whereabouts | None:
         # no such model, or a text that cannot name one
         return None
     return Whereabouts(folder=folder, name=given, revision=folder.name)
-
-
-def _refusal(option: str, given: str, allowed: str) -> ConfigError:
-    return ConfigError(
-        f"{option} = {shorten(given)}: allowed is {allowed}",
-        variable=option,
-        value=given,
-        allowed=allowed,
-    )

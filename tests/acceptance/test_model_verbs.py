@@ -67,6 +67,11 @@ def test_every_byte_has_its_place(data: Path, checkpoints: Path):
     assert done.returncode == 0, done.stderr
     for words in ("query key norm", "weights: mlp", "keys and values", "host to device"):
         assert words in done.stdout
+    split = ("--device", "cuda:0", "--host-layers", "1", "--dtype", "bfloat16")
+    halves = noidle_json(data, "model", "show", "tiny-llama", "--memory", *split)["memory"]
+    assert [one["device"] for one in halves["devices"]] == ["cpu", "cuda:0"]
+    # the residual stream of one token crosses, at least
+    assert halves["host_to_device_bytes"] >= 60 * 2
 
 
 def test_what_was_added_answers_as_the_folder_does(data: Path, checkpoints: Path):
@@ -117,6 +122,8 @@ REFUSED = {
     "short": (["add", "LLAMA", "--name", "e", "--format", "int4", "--text", "SHORT"], "200"),
     "show": (["show", "nobody"], "small, tiny-llama"),
     "remove": (["remove", "nobody"], "small, tiny-llama"),
+    "device": (["show", "small", "--memory", "--device", "abacus"], "--device = 'abacus'"),
+    "layers": (["show", "small", "--memory", "--host-layers", "4"], "0 to 3"),
     "export": (["export", "nobody", "NOWHERE"], "small, tiny-llama"),
 }
 

@@ -5,10 +5,13 @@ import pytest
 from noidle.errors import ConfigError, InvalidJob
 from ops.run.opening import Choice, WeightType, open_model
 from ops.run.session import Session, Wish, tokens_left
-from ops.run.whereabouts import Whereabouts
+from ops.run.whereabouts import Whereabouts, find_model
+from tensor_llm.adding import add_model
 from tensor_llm.generate import generate
+from tensor_llm.quantization import WeightFormat
 from tensor_llm.sampling import Sampling
 from tensor_llm.score import score
+from tensor_llm.store import ModelStore
 from tests.acceptance.small_models import CONTEXT, write_qwen
 
 ONE_THREAD = Choice(threads=1)
@@ -118,3 +121,12 @@ def test_weights_are_packed_as_they_load(where):
 def test_a_device_that_is_not_here_is_refused(where, device):
     with pytest.raises(ConfigError, match="--device = "):
         open_model(where, Choice(device=device))
+
+
+def test_a_model_that_is_packed_already_is_not_packed_otherwise(where, tmp_path):
+    store = ModelStore(tmp_path)
+    add_model(store, where.folder, "packed", format=WeightFormat.INT4)
+    packed = find_model("packed", tmp_path)
+    assert open_model(packed, Choice(dtype=WeightType.INT4, threads=1)).model.format == "int4"
+    with pytest.raises(ConfigError, match="--dtype = 'int8': allowed is int4, as it is packed"):
+        open_model(packed, Choice(dtype=WeightType.INT8, threads=1))
