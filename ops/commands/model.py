@@ -253,9 +253,7 @@ def _tell(added: Added, *, known: bool) -> None:
 
 
 def _delete(store: ModelStore, name: str) -> int:
-    from tensor_llm.adding import remove_model
-
     folder = store.directory(name).parent
     size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    remove_model(store, name)
+    store.remove(name)
     return size_bytes
