@@ -76,7 +76,7 @@ class Pool(RuleBasedStateMachine):
 
 
 TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, deadline=None)
+TestPool.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
 def test_the_block_owned_longest_ago_goes_first_and_ends_go_before_beginnings():
