@@ -4,6 +4,7 @@ shape and type checked first.
 Owns which of them share the file's pages. Knows nothing of models' folders or of what the tensors
 mean."""
 
+import mmap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -39,24 +40,35 @@ class TensorReader:
             return self._map(stored)
         if device.type == "meta":
             return torch.empty(stored.shape, dtype=dtype or own, device=device)
-        return self.read(stored).to(device=device, dtype=dtype)
+        # copied even where nothing changes: pages that were read for a moment would be mapped
+        # a second time
+        return self.read(stored).to(device=device, dtype=dtype, copy=True)
 
     @staticmethod
     def read(stored: StoredTensor) -> Tensor:
-        """As stored, in memory of its own."""
-        data = torch.empty(stored.bytes, dtype=torch.uint8)
-        left = data.numpy().data
+        """As stored, for a moment: pages of the file that are let go with the tensor. Memory from
+        the heap would leave holes there, since what is made of it stays.
+
+        Raises:
+            CheckpointError: the file was changed meanwhile.
+        """
+        first = stored.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        within = stored.offset - first
         try:
-            with stored.path.open("rb", buffering=0) as file:
-                file.seek(stored.offset)
-                while left:
-                    count = file.readinto(left)
-                    if not count:
-                        raise _unreadable(stored, "it was cut")
-                    left = left[count:]
+            with stored.path.open("rb") as file:
+                # a copy on write, for torch wants memory that may be written to
+                pages = mmap.mmap(
+                    file.fileno(), within + stored.bytes, access=mmap.ACCESS_COPY, offset=first
+                )
+        except ValueError:
+            raise _unreadable(stored, "it was cut") from None
         except OSError as error:
             raise _unreadable(stored, error) from None
-        return data.view(_TYPES[stored.dtype]).view(stored.shape)
+        data = torch.frombuffer(pages, dtype=torch.uint8, offset=within, count=stored.bytes)
+        own = _TYPES[stored.dtype]
+        if within % own.itemsize:
+            data = data.clone()
+        return data.view(own).view(stored.shape)
 
     def _map(self, stored: StoredTensor) -> Tensor:
         if stored.path not in self._mapped:
