@@ -27,6 +27,8 @@ PROGRESS_ENTRIES = 1_000
 """Progress events kept on the stream of a training job."""
 TURN_BYTES = 16
 """A template writes about five tokens around a message, and a token is about three bytes."""
+RETRY_S = 5.0
+"""Suggested to a producer that is refused while no router tells better."""
 LABEL_SHELVES = 16
 """More would leave each set fewer heads."""
 HEARD_MS = 60_000
@@ -181,9 +183,12 @@ def too_long(job: AnyJob, context: int) -> InvalidJob:
     )
 
 
-def crowded(held: int) -> Overloaded:
+def crowded(held: int, retry_s: float | None = None) -> Overloaded:
+    """`retry_s`: as the router reckons from how fast jobs start; absent: it did not tell."""
+    after_s = RETRY_S if retry_s is None else retry_s
     return Overloaded(
-        f"{held} jobs are held already: send again when some have ended", retry_after_s=5.0
+        f"{held} jobs are held already: send again in about {after_s:.0f} s",
+        retry_after_s=after_s,
     )
 
 
@@ -270,8 +275,8 @@ def _understand(job: AnyJob, answer: list[str]) -> bool:
             raise different(job)
         case ["full", why]:
             raise closed(why)
-        case ["crowded", held]:
-            raise crowded(int(held))
+        case ["crowded", held, retry_s]:
+            raise crowded(int(held), float(retry_s) if retry_s else None)
         case ["unknown_model", *known]:
             raise unknown_model(job, known)
         case ["context", context]:

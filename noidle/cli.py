@@ -32,6 +32,7 @@ CLUSTER_VERBS = {
     "flower": "run Flower",
     "doctor": "check Redis and this machine",
     "demo": "train a mini model and answer with it, start to end",
+    "profile": "show or switch what goes first, answers or training",
     "simulate": "replay a trace of requests on a described cluster, in virtual time",
 }
 _HOME = Path(__file__).resolve().parent.parent

@@ -98,6 +98,25 @@ class PoolSnapshot(_Wire):
     published_ms: int = 0
 
 
+class RouterDetail(_Wire):
+    """What the router that decides learned, for people."""
+
+    router: str
+    profile: str
+    # leases granted lately
+    leased_per_s: float
+    # seconds after which a producer that was refused should try again
+    retry_s: float
+    # predicted lengths of the last runs, less what they were, by what they were: how many, the
+    # size of the error, and its mean with the sign (above 0: runs end sooner than predicted)
+    runs: int = 0
+    error_p50: float | None = None
+    error_p95: float | None = None
+    error_bias: float | None = None
+    # by pool: how many times longer than by its rates reading and decoding take, where not as told
+    drag: dict[str, tuple[float, float]] = {}
+
+
 class HostDetail(_Wire):
     """A host, for people."""
 

@@ -36,6 +36,7 @@ VERBS = {
         "doctor",
         "demo",
         "simulate",
+        "profile",
         "model",
         "run",
     )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from noidle import keys
 from noidle.connection import reachable
 from noidle.jobs import JobClass
-from noidle.snapshot import PoolDetail, PoolSnapshot
+from noidle.snapshot import PoolDetail, PoolSnapshot, RouterDetail
 
 
 class Observed(Protocol):
@@ -40,6 +40,8 @@ class Overview(BaseModel):
     arriving: int
     # why no job is accepted now; absent: jobs are accepted
     closed: str | None
+    # what the router that decides learned, such as how far its predictions were off
+    routing: RouterDetail | None = None
 
 
 def look(board: Observed, client: redis.Redis) -> Overview:
@@ -50,7 +52,7 @@ def look(board: Observed, client: redis.Redis) -> Overview:
     pools = sorted(board.pools(), key=lambda pool: pool.pool)
     details = {detail.snapshot.pool: detail for detail in board.details()}
     with reachable(client):
-        sets, pump, leases, arriving, closed = _ask(client)
+        sets, pump, leases, arriving, closed, told = _ask(client)
         held = _held(client, sorted(sets))
         queued = _queued(client, pools)
     return Overview(
@@ -62,6 +64,7 @@ def look(board: Observed, client: redis.Redis) -> Overview:
         in_flight=leases,
         arriving=arriving,
         closed=closed,
+        routing=RouterDetail.model_validate_json(told) if told else None,
     )
 
 
@@ -72,6 +75,7 @@ def _ask(client: redis.Redis) -> list[Any]:
         ask.zcard(keys.LEASES)
         ask.llen(keys.ROUTE_QUEUE)
         ask.get(keys.FULL)
+        ask.get(keys.ROUTER)
         return ask.execute()
 
 

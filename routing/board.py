@@ -7,8 +7,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
+from noidle.profile import ProfileName
 from noidle.results import Decision, JobError, JobResult, JobStatus
-from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
+from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot, RouterDetail
 from routing.ended import Run
 from routing.running import Preemption, RunningJob
 
@@ -256,6 +257,15 @@ class Board(Protocol):
     def runs(self) -> list[Run]:
         """What the runs took that ended with a result since the last call, the first first; the
         last 512 are kept for it."""
+
+    def profile(self) -> ProfileName: ...
+
+    def set_profile(self, name: ProfileName) -> None: ...
+
+    def tell(self, detail: RouterDetail) -> None:
+        """What the deciding router learned, kept for 10 s."""
+
+    def told(self) -> RouterDetail | None: ...
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         """The next ended job whose Celery links are to be sent; stays taken until `sent`."""

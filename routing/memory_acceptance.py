@@ -5,7 +5,7 @@ from noidle import acceptance
 from noidle.jobs import Generate, Train
 from noidle.results import JobError, JobState
 from routing.board import AnyJob, Envelope
-from routing.bounds import REFUSED_KEEP_S
+from routing.bounds import REFUSED_KEEP_S, TOLD_MS
 from routing.memory_record import Record
 from routing.memory_state import MemoryPart
 from routing.outcome import CANCELLED_HELD
@@ -38,7 +38,9 @@ class MemoryAcceptance(MemoryPart):
             raise acceptance.closed(self._state.full)
         held = len(self._state.held)
         if held >= self._limits.held:
-            raise acceptance.crowded(held)
+            at, told = self._state.told
+            fresh = told is not None and self._state.now < at + TOLD_MS
+            raise acceptance.crowded(held, told.retry_s if told and fresh else None)
 
     def _check_model(self, job: AnyJob) -> None:
         models = self._state.models

@@ -3,10 +3,11 @@ the reaper. Owns the rules of the scripts of those names; knows nothing of how a
 
 from collections import deque
 
+from noidle.profile import ProfileName
 from noidle.results import Decision, JobError, JobResult, JobState
-from noidle.snapshot import ModelInfo
+from noidle.snapshot import ModelInfo, RouterDetail
 from routing.board import Envelope, HeldJob, Lease, PoolLoad, PumpRole
-from routing.bounds import DECISIONS_KEPT, HEADS_A_CLASS, TAKEN_MS
+from routing.bounds import DECISIONS_KEPT, HEADS_A_CLASS, TAKEN_MS, TOLD_MS
 from routing.ended import Run
 from routing.memory_record import Record, to_held
 from routing.memory_shelves import fits
@@ -135,6 +136,21 @@ class MemoryDecisions(MemoryPart):
             found = list(self._state.runs)
             self._state.runs.clear()
             return found
+
+    def profile(self) -> ProfileName:
+        return self._state.profile
+
+    def set_profile(self, name: ProfileName) -> None:
+        self._state.profile = name
+
+    def tell(self, detail: RouterDetail) -> None:
+        with self._lock:
+            self._state.told = self._state.now, detail
+
+    def told(self) -> RouterDetail | None:
+        with self._lock:
+            at, detail = self._state.told
+            return detail if self._state.now < at + TOLD_MS else None
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         with self._lock:

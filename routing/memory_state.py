@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from noidle.profile import ProfileName
 from noidle.results import JobError, JobResult, JobState, StreamEvent
-from noidle.snapshot import PoolDetail, PoolSnapshot
+from noidle.snapshot import PoolDetail, PoolSnapshot, RouterDetail
 from routing.board import PumpRole
 from routing.bounds import ENDED_KEPT, LONE_FALLS_LIMIT, RUNS_KEPT, SHARED_FALLS_FREE
 from routing.ended import Run
@@ -49,6 +50,8 @@ class MemoryState:
         # name and job of each that was carried out
         self.revocations: deque[tuple[str, str]] = deque(maxlen=ENDED_KEPT)
         self.after: deque[str] = deque()
+        self.profile = ProfileName.RESPONSE_FIRST
+        self.told: tuple[float, RouterDetail | None] = 0.0, None
         self.runs: deque[Run] = deque(maxlen=RUNS_KEPT)
         self.queues: dict[str, deque[str]] = {}
         self.role: PumpRole | None = None

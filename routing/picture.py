@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
+from routing.arrivals import Arrivals
 from routing.board import Board, PoolLoad
 from routing.cluster import Cluster
 from routing.experience import Experience
@@ -32,6 +33,7 @@ class Picture:
         self._clock = clock
         self.promises = Promises()
         self.warm = Warm()
+        self.arrivals = Arrivals()
         self.experience = Experience()
         self._publish = Timer(clock, PUBLISH_S)
         self._pools: tuple[PoolSnapshot, ...] = ()
@@ -101,6 +103,7 @@ class Picture:
             drag=self.experience.drag,
             lengths=self.experience.lengths,
             warm=self.warm.where,
+            urgent_per_s=self.arrivals.per_s(self.now_ms()),
             serving=self.promises.serving,
             lifted=self.promises.lifted,
             shared=frozenset(

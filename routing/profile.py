@@ -42,7 +42,7 @@ class Profile:
 
 RESPONSE_FIRST = Profile(
     name=ProfileName.RESPONSE_FIRST,
-    keeps={JobClass.BATCH: 0.25, JobClass.BACKGROUND: 0.5},
+    keeps={JobClass.STANDARD: 0.5, JobClass.BATCH: 0.7, JobClass.BACKGROUND: 1.0},
     terms=preemption.RESPONSE_FIRST,
 )
 TRAINING_FIRST = Profile(

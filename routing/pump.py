@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from noidle.errors import ClusterUnavailable
+from noidle.profile import ProfileName
 from noidle.results import JobError, JobResult
 from routing.board import Board, Envelope, Lease, PumpRole
 from routing.bounds import HEADS_A_CLASS
@@ -24,6 +25,8 @@ from routing.picture import SNAPSHOTS_S, Picture
 from routing.placement import Action, Placement
 from routing.policy import decide
 from routing.preemption import RESPONSE_FIRST, Terms
+from routing.profile import PROFILES
+from routing.report import Report
 from routing.rhythm import Timer, Trouble
 from routing.room_maker import RoomMaker
 from routing.roster import Roster
@@ -108,6 +111,8 @@ class Pump:
         self._roster = Roster()
         self._patience = Patience(unplaceable_s)
         self._room = RoomMaker(board, terms)
+        self._profile = PROFILES[ProfileName.RESPONSE_FIRST]
+        self._report = Report(router, self.counters, clock)
         self._notes = Notes()
         self._role: PumpRole | None = None
         # jobs were held at the last look: fresh snapshots may free them
@@ -202,10 +207,19 @@ class Pump:
             self.counters.reaped += len(self._board.reap(role))
             if self._strays is not None:
                 self.counters.gathered += self._strays.gather()
+            self._follow_profile()
+            self._board.tell(self._report.make(self._profile, self._picture.experience))
             pools, now_ms = self._picture.pools, self._picture.now_ms()
             self.counters.preempted += self._room.relieve(role, pools, now_ms)
         if self._memory.due():
             self._board.guard_memory()
+
+    def _follow_profile(self) -> None:
+        name = self._board.profile()
+        if name is not self._profile.name:
+            self._profile = PROFILES[name]
+            self._room.terms = self._profile.terms
+            LOG.info("%s now", name.value, extra={"event": "pump.profile"})
 
     def _decide(self, role: PumpRole) -> bool:
         """One look at all held jobs; says whether there may be more behind the heads."""
@@ -220,8 +234,9 @@ class Pump:
         self._picture.promises.drop(job.id for job in held)
         cluster = self._picture.cluster(loads)
         now_ms = self._picture.now_ms()
+        self._picture.arrivals.note(held, now_ms)
         # 2. who goes where
-        placements = decide(held, cluster, now_ms, self._roster, deep=deep)
+        placements = decide(held, cluster, now_ms, self._roster, self._profile, deep=deep)
         leased = self._lease(role, self._room.granted(placements, now_ms), now_ms)
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others

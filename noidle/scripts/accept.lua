@@ -1,14 +1,14 @@
 #!lua
 -- Records and holds a job, once per id.
 --
--- Below the prefix: job:ID, held, held:SET, wake, alive, expires, models, full (read), leases
+-- Below the prefix: job:ID, held, held:SET, wake, alive, expires, models, full, retry (read), leases
 -- (counted), and of an ended job sent again stream:ID, result:ID, decisions:ID.
 -- Without the prefix: celery-task-meta-ID of an ended job sent again.
 --
 -- ARGV: id, digest, delivery, set, held limit, model, tokens wanted or '', ms to expiry or '',
 --   planned ModelInfo or '', order or '' for that of acceptance, then the record's fields and
 --   values.
--- Answers: accepted | known | different | full, why | crowded, held jobs
+-- Answers: accepted | known | different | full, why | crowded, held jobs, seconds or ''
 --   | unknown_model, names… | context, tokens
 -- include base
 local id, digest, delivery, set, limit, model = unpack(ARGV, 1, 6)
@@ -32,7 +32,9 @@ end
 local why = call('GET', P .. 'full')
 if why then return { 'full', why } end
 local held = call('ZCARD', P .. 'alive') - call('ZCARD', P .. 'leases')
-if held >= tonumber(limit) then return { 'crowded', tostring(held) } end
+if held >= tonumber(limit) then
+  return { 'crowded', tostring(held), call('GET', P .. 'retry') or '' }
+end
 
 -- 3. a model that fits; while no pool has named its models, every model may turn up
 local info = call('HGET', P .. 'models', model)
