@@ -4,9 +4,13 @@ import threading
 
 import pytest
 
+from noidle.acceptance import RETRY_S
+from noidle.errors import Overloaded
+from noidle.profile import ProfileName
 from noidle.results import JobError, JobState
-from noidle.snapshot import Pressure
+from noidle.snapshot import Pressure, RouterDetail
 from routing.board import Checkpoint, PumpRole, Refusal, StepReport
+from routing.bounds import TOLD_MS
 from tests.contract.board_world import (
     ECHO,
     POOL,
@@ -225,3 +229,33 @@ def test_a_training_slice_is_held_where_its_checkpoint_can_be_read(cluster: Clus
 
 def test_a_memory_guard_that_sees_room_says_nothing(world: World) -> None:
     assert world.board().guard_memory() is None
+
+
+def test_what_the_router_tells_is_kept_for_a_while(cluster: Cluster) -> None:
+    detail = RouterDetail(
+        router="router@a", profile="response_first", leased_per_s=5.0, retry_s=7.5, runs=3
+    )
+    assert cluster.board.told() is None
+    cluster.board.tell(detail)
+    assert cluster.board.told() == detail
+    cluster.world.pass_time(TOLD_MS / 1000 + 1)
+    assert cluster.board.told() is None
+
+
+def test_a_producer_that_finds_no_room_hears_when_to_try_again(cluster: Cluster) -> None:
+    board = cluster.world.board(held_limit=1)
+    board.accept(generate("a"))
+    with pytest.raises(Overloaded) as refused:
+        board.accept(generate("b"))
+    assert refused.value.retry_after_s == RETRY_S
+    board.tell(RouterDetail(router="r", profile="response_first", leased_per_s=5.0, retry_s=7.5))
+    with pytest.raises(Overloaded) as refused:
+        board.accept(generate("b"))
+    assert refused.value.retry_after_s == 7.5
+    assert "about 8 s" in str(refused.value)
+
+
+def test_a_profile_stays_until_it_is_changed(cluster: Cluster) -> None:
+    assert cluster.board.profile() is ProfileName.RESPONSE_FIRST
+    cluster.board.set_profile(ProfileName.TRAINING_FIRST)
+    assert cluster.board.profile() is ProfileName.TRAINING_FIRST

@@ -9,6 +9,7 @@ import pytest
 
 from noidle.errors import ClusterUnavailable
 from noidle.jobs import EngineName, JobClass, parse_job
+from noidle.profile import ProfileName
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo, PoolState, Pressure
 from routing.board import Claim, Envelope, HeldJob
@@ -450,3 +451,28 @@ def test_an_urgent_job_is_leased_before_the_flood_and_before_jobs_that_fit_nowhe
     cluster.accept("urgent", **{"class": JobClass.INTERACTIVE})
     cluster.pump.look()
     assert cluster.state("urgent") is JobState.LEASED
+
+
+def test_a_profile_is_followed_and_told(cluster: Cluster) -> None:
+    cluster.publish()
+    cluster.board.set_profile(ProfileName.TRAINING_FIRST)
+    cluster.pump.look()
+    told = cluster.board.told()
+    assert told
+    assert (told.router, told.profile) == ("router@a", "training_first")
+    assert told.error_p50 is None
+
+
+def test_how_far_predictions_were_off_is_told(cluster: Cluster) -> None:
+    cluster.publish()
+    cluster.accept("job-1")
+    cluster.pump.look()
+    cluster.later(3)
+    cluster.finish("cpu")
+    cluster.accept("job-2")
+    cluster.pump.look()
+    told = cluster.board.told()
+    assert told
+    assert told.runs == 1
+    # 1 s was predicted
+    assert told.error_p50 == pytest.approx(2 / 3, abs=0.01)
