@@ -31,6 +31,7 @@ class LaneFacts:
         "load_s",
         "load_bytes",
         "kv_bytes",
+        "run_bytes",
         "kv_limit",
         "train_tokens_per_s",
     )
@@ -48,6 +49,8 @@ class LaneFacts:
             self.load_s,
             self.load_bytes,
             self.kv_bytes,
+            # what a run needs beside weights and KV cache
+            self.run_bytes,
             # tokens of KV cache in all; infinite where the pool does not bound this model's
             self.kv_limit,
             self.train_tokens_per_s,
@@ -74,6 +77,7 @@ class LaneFacts:
             0.0 if model.name in pool.loaded else speed.load_s,
             weights_of(self._job, pool, model),
             0 if free else model.kv_bytes_per_token or 0,
+            pool.working_bytes or 0,
             math.inf if total is None else total,
             speed.train_tokens_per_s,
         )

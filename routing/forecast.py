@@ -169,7 +169,8 @@ def _check_room(view: View, need: Need, rows: Column, close: list[int]) -> None:
     look, lane = view.look, view.lane
     kv = np.where(lane.facts.kv_limit < math.inf, need.kv_tokens, 0)
     short = kv > look.kv_open
-    short |= lane.load_bytes + need.kv_tokens * lane.facts.kv_bytes > look.memory_open
+    run_bytes = need.kv_tokens * lane.facts.kv_bytes + lane.facts.run_bytes
+    short |= lane.load_bytes + run_bytes > look.memory_open
     # a fence lets pass what ends before it: those are looked at closely
     short &= view.open & ~look.fenced
     short[close] = False

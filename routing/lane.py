@@ -39,7 +39,8 @@ class Lane:
 
     def memory_bytes(self, i: int, kv_tokens: float) -> float:
         """What a job newly takes."""
-        return self.load_bytes.item(i) + kv_tokens * self.facts.kv_bytes.item(i)
+        run_bytes = kv_tokens * self.facts.kv_bytes.item(i) + self.facts.run_bytes.item(i)
+        return self.load_bytes.item(i) + run_bytes
 
     def kv_counted(self, i: int, kv_tokens: float) -> float:
         """What of its KV cache counts against the pool's bound in tokens."""

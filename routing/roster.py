@@ -243,6 +243,7 @@ def _gist(pool: PoolSnapshot) -> tuple[Any, ...]:
         pool.storage,
         pool.stand_in,
         pool.kv_tokens_total,
+        pool.working_bytes,
     )
 
 

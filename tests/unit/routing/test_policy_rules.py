@@ -177,6 +177,12 @@ DEVICES = [
         ["wait"],
     ),
     Case(
+        "what runs need beside weights and KV cache counts, for each of them",
+        make_cluster(make_pool(slots=4, memory_free_bytes=5 * GIB, working_bytes=2 * GIB)),
+        ["lease cpu@a", "lease cpu@a", "wait cpu@a"],
+        [make_job() for _ in range(3)],
+    ),
+    Case(
         "devices of one name on other hosts do not count",
         make_cluster(
             make_pool("cuda@a", **CARD),
