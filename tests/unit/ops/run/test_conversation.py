@@ -48,10 +48,10 @@ class Terminal:
 
 
 def test_each_turn_sees_those_before_it():
-    assert Terminal("one", "two").talk("be brief") == [
-        [("system", "be brief"), ("user", "one")],
-        [("system", "be brief"), ("user", "one"), ("assistant", "answer 1"), ("user", "two")],
-    ]
+    first = [("system", "be brief"), ("user", "one")]
+    second = [*first, ("assistant", "answer 1"), ("user", "two")]
+    third = [*second, ("assistant", "answer 2"), ("user", "three")]
+    assert Terminal("one", "two", "three").talk("be brief") == [first, second, third]
 
 
 def test_exit_ends_it_and_empty_lines_say_nothing():

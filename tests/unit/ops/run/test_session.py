@@ -70,6 +70,13 @@ def test_a_stop_string_ends_it_and_is_not_shown(opened, session):
     assert answer.text == whole.text[: whole.text.index(stop)]
 
 
+def test_what_could_have_begun_a_stop_string_is_shown_at_the_end(opened, session):
+    prompt = opened.model.tokenizer.encode("The user's plan")
+    whole = ask(session, prompt, Wish(max_tokens=12))
+    answer = ask(session, prompt, Wish(max_tokens=12, stop=(whole.text[-1] + " and never more",)))
+    assert (answer.text, answer.finish_reason) == (whole.text, "length")
+
+
 def test_a_word_from_outside_stops_it_between_steps(session):
     asked = iter([False, False, False, True])
     answer = ask(session, [1, 2, 3], Wish(max_tokens=24), stopped=lambda: next(asked))
