@@ -184,10 +184,8 @@ class RedisBoard(RedisRunning):
             self._client.set(keys.PROFILE, name.value)
 
     def tell(self, detail: RouterDetail) -> None:
-        with reachable(self._client), self._client.pipeline(transaction=False) as pipe:
-            pipe.set(keys.ROUTER, detail.model_dump_json(exclude_none=True), px=TOLD_MS)
-            pipe.set(keys.RETRY, f"{detail.retry_s:.1f}", px=TOLD_MS)
-            pipe.execute()
+        text = detail.model_dump_json(exclude_none=True)
+        self._call("tell", text, f"{detail.retry_s:.1f}", TOLD_MS)
 
     def told(self) -> RouterDetail | None:
         with reachable(self._client):

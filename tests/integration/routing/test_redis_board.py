@@ -26,7 +26,7 @@ from tests.contract.board_world import (
 )
 from tests.valkey_process import ValkeyProcess
 
-FIXED = {keys.MODELS, keys.FENCE, keys.POOLS, keys.ENDED, keys.REAPED, keys.WAKE}
+FIXED = {keys.MODELS, keys.FENCE, keys.POOLS, keys.ENDED, keys.REAPED, keys.RUNS, keys.WAKE}
 """Keys that never expire, each bounded in itself."""
 
 
