@@ -9,6 +9,8 @@ static constexpr bool kTiles = false;
 static constexpr int64_t kFewRows = 16;
 // up to so many rows bfloat16 weights are read as they lie
 static constexpr int64_t kDirectRows = 32;
+// elements behind each row of plain operands
+static constexpr int64_t kRowGap = 32;
 // operands are laid out for whole tiles of rows
 static constexpr int64_t kRowMultiple = 32;
 
@@ -60,6 +62,8 @@ static Operand lay_out_operand(char* memory, int64_t rows, const Weight& like) {
   Operand x;
   x.form = form_for(like, rows);
   x.stride = round_up(like.columns, 256);
+  // rows a power of two apart would fall on each other in the caches
+  if (x.form == Form::kPlain) x.stride += kRowGap;
   x.groups = like.group ? (like.columns + like.group - 1) / like.group : 0;
   rows = round_up(rows, kRowMultiple);
   x.bf16 = (uint16_t*)memory;
@@ -126,7 +130,8 @@ static void fill_bf16(uint16_t* to, int64_t stride, const float* x, int64_t colu
 // Fills one row where rows lie apart; x is padded to 16 with zeros.
 static void fill_row(const Operand& to, int64_t row, const float* x, const Weight& like) {
   if (to.form == Form::kCodes) fill_codes(to, row, x, like);
-  else if (to.form == Form::kFloats) fill_floats(to.floats + row * to.stride, to.stride, x, like.columns);
+  else if (to.form == Form::kFloats)
+    fill_floats(to.floats + row * to.stride, to.stride, x, like.columns);
   else fill_bf16(to.bf16 + row * to.stride, to.stride, x, like.columns);
 }
 
