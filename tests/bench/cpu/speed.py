@@ -109,7 +109,8 @@ def measure_speed(
     rows = [
         one.row(side, step_bytes[f"{side} {one.case.format}"])
         for one in found
-        for side in one.taken
+        for side in sides
+        if side in one.taken
     ]
     aims = [aim for one in found for aim in one.aims()]
     return SpeedFigures(
