@@ -7,10 +7,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
-from noidle.profile import ProfileName
 from noidle.results import Decision, JobError, JobResult, JobStatus
-from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot, RouterDetail
-from routing.ended import Run
+from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
+from routing.lessons import Lessons
 from routing.running import Preemption, RunningJob
 
 AnyJob = Generate | Score | Train
@@ -174,7 +173,7 @@ class PumpRole:
     fence: int
 
 
-class Board(Protocol):
+class Board(Lessons, Protocol):
     """All times are Redis's clock. Every method is one script: it happens whole or not at all,
     and may be called again after an error.
 
@@ -253,19 +252,6 @@ class Board(Protocol):
 
     def guard_memory(self) -> str | None:
         """Closes acceptance for 3 s where Redis uses over 80 % of its memory limit; says why."""
-
-    def runs(self) -> list[Run]:
-        """What the runs took that ended with a result since the last call, the first first; the
-        last 512 are kept for it."""
-
-    def profile(self) -> ProfileName: ...
-
-    def set_profile(self, name: ProfileName) -> None: ...
-
-    def tell(self, detail: RouterDetail) -> None:
-        """What the deciding router learned, kept for 10 s."""
-
-    def told(self) -> RouterDetail | None: ...
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         """The next ended job whose Celery links are to be sent; stays taken until `sent`."""

@@ -241,9 +241,8 @@ class Pump:
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
-        late = [one for one in placements if one.action is Action.REFUSED]
-        self._fail("unplaceable", hopeless[:FAILED_A_LOOK])
-        self._fail("deadline", late[:FAILED_A_LOOK])
+        self._fail("unplaceable", hopeless)
+        self._fail("deadline", [one for one in placements if one.action is Action.REFUSED])
         self.counters.preempted += self._room.make(role, placements, now_ms)
         due = [
             one for one in self._notes.due(placements, now_ms) if not self._room.serves(one.job.id)
@@ -296,7 +295,7 @@ class Pump:
         )
 
     def _fail(self, code: str, placements: Sequence[Placement]) -> None:
-        for placement in placements:
+        for placement in placements[:FAILED_A_LOOK]:
             error = JobError(code=code, message=reason_of(placement))
             if self._board.fail(placement.job.id, error):
                 self.counters.failed += 1

@@ -15,10 +15,9 @@ from redis.exceptions import OutOfMemoryError
 from noidle import acceptance, keys, record
 from noidle.connection import BLOCK_LIMIT_S, reachable
 from noidle.jobs import JobClass
-from noidle.profile import ProfileName
 from noidle.results import Decision, JobError, JobResult, JobStatus
 from noidle.script import Argument, together
-from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot, RouterDetail
+from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing import wire
 from routing.board import (
     AnyJob,
@@ -33,17 +32,16 @@ from routing.board import (
     StepReport,
     Verdict,
 )
-from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, RUNS_KEPT, TAKEN_MS, TOLD_MS
-from routing.ended import Run
+from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, TAKEN_MS
 from routing.novelty import mark, snapshot_mark
-from routing.redis_running import RedisRunning
+from routing.redis_lessons import RedisLessons
 
 MEMORY_SHARE = 0.8
 """Share of Redis's memory limit above which no job is accepted: scripts go on, the rest fails."""
 FULL_MS = 3_000
 
 
-class RedisBoard(RedisRunning):
+class RedisBoard(RedisLessons):
     """A Board; threads may share one. A pool must report and finish through the board that
     claimed, which knows how far each stream is."""
 
@@ -167,30 +165,6 @@ class RedisBoard(RedisRunning):
             with suppress(OutOfMemoryError):
                 self._client.set(keys.FULL, why, px=FULL_MS)
         return why
-
-    def runs(self) -> list[Run]:
-        with reachable(self._client):
-            found = cast("list[str] | None", self._client.rpop(keys.RUNS, RUNS_KEPT))
-        return [wire.to_run(json.loads(entry)) for entry in found or ()]
-
-    def profile(self) -> ProfileName:
-        with reachable(self._client):
-            name = self._client.get(keys.PROFILE)
-        # one that a newer version set is not known here
-        return ProfileName(name) if name in list(ProfileName) else ProfileName.RESPONSE_FIRST
-
-    def set_profile(self, name: ProfileName) -> None:
-        with reachable(self._client):
-            self._client.set(keys.PROFILE, name.value)
-
-    def tell(self, detail: RouterDetail) -> None:
-        text = detail.model_dump_json(exclude_none=True)
-        self._call("tell", text, f"{detail.retry_s:.1f}", TOLD_MS)
-
-    def told(self) -> RouterDetail | None:
-        with reachable(self._client):
-            found = self._client.get(keys.ROUTER)
-        return RouterDetail.model_validate_json(found) if isinstance(found, str) else None
 
     def take_after(self) -> tuple[JobResult, Envelope] | None:
         answer = self._call("take_after", TAKEN_MS)

@@ -130,7 +130,7 @@ def test_of_two_pumps_one_decides_and_the_other_takes_over_at_once_when_it_ends(
             first.stop()
             producer.send("job-2")
             producer.wait_for("job-2")
-            assert second.pump.counters.leased == 1
+            until(lambda: second.pump.counters.leased == 1, "the second has counted it")
     assert pool.done == ["job-1", "job-2"]
 
 
