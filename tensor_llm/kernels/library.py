@@ -42,8 +42,8 @@ class Kernels:
 
     def linear(self, x_MK: Tensor, weight: AnyWeight, bias_N: Tensor | None = None) -> Tensor:
         """x weight^T + bias in float32 (M, N), for any number of rows; activations count in
-        the type of a weight that is not packed, else in 8 bits and a scale a group where rows
-        are few, and in bfloat16 where they are many."""
+        the type of a weight that is not packed, else in 8 bits and a scale a group; where there
+        are tiles and many rows, in bfloat16."""
         rows, columns = weight_size(weight)
         check_shape("x_MK", x_MK, None, columns)
         x_MK = x_MK.to(torch.float32).contiguous()

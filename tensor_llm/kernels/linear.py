@@ -14,8 +14,6 @@ from tensor_llm.quantization import PackedWeight, WeightFormat, quantize
 
 # beyond, torch's own product of bfloat16 is as fast or faster
 _MOST_ROWS_BF16 = 32
-# beyond, a level without tiles gains by unpacking once and leaving the product to torch
-_MOST_ROWS_PACKED = 32
 
 
 def linear(x: Tensor, weight: AnyWeight, bias_N: Tensor | None = None) -> Tensor:
@@ -77,7 +75,7 @@ def pack(weight_NK: Tensor, format_: WeightFormat) -> PackedWeight:
 
 def _pays(kernels: Kernels, weight: AnyWeight, rows: int) -> bool:
     if isinstance(weight, PackedWeight):
-        return kernels.has_tiles or rows <= _MOST_ROWS_PACKED
+        return True
     return weight.dtype is torch.bfloat16 and weight.is_contiguous() and rows <= _MOST_ROWS_BF16
 
 
