@@ -20,7 +20,7 @@ def linear(x: Tensor, weight: AnyWeight, bias_N: Tensor | None = None) -> Tensor
     """x weight^T + bias over the last dimension, in the type of x."""
     kernels = best_kernels() if x.device.type == "cpu" else None
     rows = x.numel() // max(1, x.shape[-1])
-    if kernels is None or not _pays(kernels, weight, rows) or x.requires_grad:
+    if kernels is None or not _pays(weight, rows) or x.requires_grad:
         return F.linear(x, _dense(kernels, weight, x.dtype), bias_N)
     y_MN = kernels.linear(x.reshape(rows, x.shape[-1]), weight, bias_N)
     return y_MN.view(*x.shape[:-1], y_MN.shape[1]).to(x.dtype)
@@ -73,7 +73,7 @@ def pack(weight_NK: Tensor, format_: WeightFormat) -> PackedWeight:
     return (kernels.quantize if kernels else quantize)(weight_NK, format_)
 
 
-def _pays(kernels: Kernels, weight: AnyWeight, rows: int) -> bool:
+def _pays(weight: AnyWeight, rows: int) -> bool:
     if isinstance(weight, PackedWeight):
         return True
     return weight.dtype is torch.bfloat16 and weight.is_contiguous() and rows <= _MOST_ROWS_BF16
