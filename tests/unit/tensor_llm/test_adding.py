@@ -147,9 +147,13 @@ def test_a_revision_is_named_by_its_content(store, tmp_path):
     names = [add_model(store, source, name).revision for name in ("a", "b")]
     packed = add_model(store, source, "c", format=WeightFormat.INT8).revision
     (source / "chat_template.jinja").write_text("other")
-    other = add_model(store, source, "d").revision
+    others = [packed, add_model(store, source, "d").revision]
+    weights = bytearray((source / "model.safetensors").read_bytes())
+    weights[-3] ^= 1
+    (source / "model.safetensors").write_bytes(weights)
+    others.append(add_model(store, source, "e").revision)
     assert names[0] == names[1]
-    assert len({names[0], packed, other}) == 3
+    assert len({names[0], *others}) == 4
 
 
 def test_what_cannot_be_used_is_not_added(store, tmp_path):
