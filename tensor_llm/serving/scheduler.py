@@ -189,7 +189,7 @@ class Scheduler:
                     admits = admits and one.passed < AGED
                     continue
                 # what somebody reads already is read once, for the more urgent of the two
-                one = reader or one
+                one, fresh = reader or one, reader is None
             left -= self._cut(one, min(most, left), pieces)
             quick = quick or (fresh and one in pieces and pieces[one].samples)
         for one in prompts:

@@ -298,12 +298,18 @@ def test_the_next_step_is_launched_before_the_present_ones_tokens_are_read():
 
 
 def test_a_step_that_was_launched_for_an_answer_that_had_ended_is_in_vain():
-    wanted = plain_answer("plain", prompt(7), 12)
+    sampling = Sampling(temperature=1.0, seed=4)
+    wanted = plain_answer("plain", prompt(7), 12, sampling)
     end = wanted[4]
+    ending = Request(
+        tokens=prompt(7), max_tokens=12, sampling=sampling, eos_tokens=frozenset([end])
+    )
     diary = Diary({"rows": 4})
-    sequence = diary.core.add(Request(tokens=prompt(7), max_tokens=12, eos_tokens=frozenset([end])))
+    sequence = diary.core.add(ending)
     other = diary.core.add(Request(tokens=prompt(7, 1), max_tokens=12))
-    finish(diary.core)
+    outputs = finish(diary.core)
+    ends = [output for output in outputs if output.sequence is sequence and output.finished]
+    assert len(ends) == 1
     assert tuple(sequence.tokens[7:]) == wanted[: wanted.index(end)]
     assert tuple(other.tokens[7:]) == plain_answer("plain", prompt(7, 1), 12)
 

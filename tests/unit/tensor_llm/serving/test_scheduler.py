@@ -195,6 +195,46 @@ def test_who_waits_for_the_reader_of_a_beginning_lends_it_its_rank():
     assert not any(one.generated for one in others)
 
 
+def test_who_reads_for_another_and_is_evicted_in_the_same_plan_reads_nothing():
+    floor = Floor(blocks=30)
+    low = floor.add(80, rank=3, text=5)
+    floor.step(16)
+    urgent, middle = floor.add(81, rank=0, text=5), floor.add(64, rank=1)
+    plan = floor.step(100)
+    assert low.evictions == 1
+    assert set(floor.read_in(plan)) <= {middle}
+    while not urgent.generated:
+        floor.step(64)
+
+
+def test_what_is_found_no_more_is_read_by_whoever_wants_it():
+    floor = Floor(blocks=12)
+    floor.add(40, max_tokens=1, text=5)
+    floor.step()
+    # other texts take the blocks that were remembered
+    for _ in range(2):
+        floor.add(40, max_tokens=1)
+        floor.step()
+    again = floor.add(40, max_tokens=1, text=5)
+    floor.step()
+    assert again.generated == 1
+
+
+def test_no_more_are_evicted_than_blocks_are_missing_while_steps_are_under_way():
+    floor = Floor(blocks=15, asynchronous=True)
+    many = [floor.add(9, max_tokens=30) for _ in range(4)]
+    while len(many[0].tokens) < 13:
+        floor.step()
+    floor.scheduler.pool.take(2)
+    assert floor.scheduler.pool.free == 1
+    for one in many:
+        one.flying = 1
+    # one block for four that need one; the last of them has three
+    plan = floor.scheduler.plan(64)
+    assert [one.evictions for one in many] == [0, 0, 0, 1]
+    assert plan.decodes == many[:1]
+
+
 def test_a_prompt_of_which_all_blocks_are_known_reads_its_last_tokens():
     for prompt in (39, 40, 41):
         floor = Floor()
@@ -270,3 +310,4 @@ def test_the_first_in_order_is_never_evicted_and_all_come_to_their_end(
             break
     assert all(one.generated == one.request.max_tokens for one in added)
     assert floor.scheduler.pool.free == blocks
+    assert not floor.scheduler.prefixes._readers

@@ -158,6 +158,7 @@ def test_any_schedule_gives_each_request_what_it_gets_alone(kind, data):
     run.play()
     assert core.kv_tokens_free == core.kv_tokens_total
     assert not core.running
+    assert not core._scheduler.prefixes._readers
     assert not core.waiting
     for job, one in enumerate(schedule):
         tokens, finish = wanted_of(name, one.request)
