@@ -70,8 +70,8 @@ def _key(job: HeldJob, arrived_ms: int, turns: Turns) -> _Key:
     if job.deadline_ms is not None:
         arrived_ms = min(arrived_ms, job.deadline_ms - HORIZON_MS)
     rank = RANKS[job.job_class]
-    if rank > LIFTED_TO:
-        waited_ms = turns.now_ms - job.held_since_ms
+    waited_ms = turns.now_ms - job.held_since_ms
+    if rank > LIFTED_TO and waited_ms >= 1000 * turns.lift_s:
         rank = max(rank - int(waited_ms / (1000 * turns.lift_s)), LIFTED_TO)
     return rank, arrived_ms, job.order, job.id
 
@@ -87,6 +87,9 @@ def _slices(slices: Sequence[HeldJob], *, first: bool) -> list[tuple[_Key, HeldJ
 
 def _starving_first(keyed: list[tuple[_Key, HeldJob]], turns: Turns) -> list[tuple[_Key, HeldJob]]:
     """The oldest of those that starve, as many as there is room for, come first."""
+    since_ms = turns.now_ms - 1000 * turns.starve_s
+    if all(job.held_since_ms > since_ms for _, job in keyed):
+        return keyed
     old = [pair for pair in keyed if starves(pair[1], turns)]
     first = heapq.nsmallest(max(turns.room, 0), old, key=lambda pair: pair[1].held_since_ms)
     if not first:

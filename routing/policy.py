@@ -20,13 +20,13 @@ from routing.profile import RESPONSE_FIRST, Profile
 from routing.roster import Roster
 from routing.view import View
 
-WAITING_SHOWN = 32
+WAITING_SHOWN = 16
 """Once nothing is free, so many more jobs are looked at, to say why they wait."""
 AHEAD_S = 0.5
 """Prompts are read one after the other: more than so many seconds of them in a pool, and the next
 job is better held, where what is more urgent can still overtake it. Above the time between two
 looks, so that a pool never runs out of prompts."""
-LOOKED_AT = 48
+LOOKED_AT = 24
 """A look that is not deep ends with so many jobs: the pump takes another one at once if slots
 were leased, and those behind jobs that wait are looked at by the next deep one."""
 
@@ -57,7 +57,7 @@ def decide(
     turns = Turns(
         now_ms=now_ms,
         serving=cluster.serving,
-        room=_lift_room(cluster, profile),
+        room=_lift_room(cluster, profile, roster.slots.sum()),
         training_first=profile.training_first,
         lift_s=profile.lift_s,
         starve_s=profile.starve_s,
@@ -66,9 +66,8 @@ def decide(
     return _Decider(cluster, roster, profile, turns).decide(in_order(jobs, turns), deep=deep)
 
 
-def _lift_room(cluster: Cluster, profile: Profile) -> int:
+def _lift_room(cluster: Cluster, profile: Profile, slots: float) -> int:
     """Jobs that starve take a share of the slots at most, and one at least."""
-    slots = sum(pool.slots for pool in cluster.pools)
     return max(int(profile.lifted_share * slots), 1) - cluster.lifted
 
 
