@@ -6,25 +6,28 @@ TEXT ?=
 
 .PHONY: install demo test check format bench bench-cpu up
 
-install: .venv/cluster
+install: .venv/kernels
 
 .venv/cluster: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "noidle needs Python 3.11 or newer; name one: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing noidle's packages into .venv …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster]'
+	@touch $@
+
+.venv/kernels: .venv/cluster $(wildcard tensor_llm/kernels/native/*)
 	@echo "Building the CPU's kernels, once for this machine …"
 	@$(BIN)/python -m tensor_llm.kernels
 	@touch $@
 
-.venv/dev: .venv/cluster
+.venv/dev: .venv/kernels
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,dev]'
 	@touch $@
 
-demo: .venv/cluster
+demo: .venv/kernels
 	$(BIN)/noidle demo $(if $(TEXT),--text '$(TEXT)')
 
-up: .venv/cluster
+up: .venv/kernels
 	$(BIN)/noidle up
 
 test: .venv/dev
