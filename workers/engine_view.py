@@ -3,7 +3,7 @@
 Owns the latest hello, rates, room and models. Written by the board loop, read by the reporter;
 knows nothing of runs."""
 
-from engines.protocol import AnyEvent, Drop, Hello, ModelSeen, Pause, RatesMeasured, Step
+from engines.protocol import AnyEvent, Done, Drop, Hello, ModelSeen, Pause, RatesMeasured, Step
 from noidle.snapshot import Rates
 
 
@@ -25,6 +25,8 @@ class EngineView:
         self.kv_tokens_total: int | None = None
         self.kv_tokens_free: int | None = None
         self.batch: int | None = None
+        # it finds prompts that begin alike in its cache; known once a run said how much it found
+        self.keeps_prompts = False
 
     def hear(self, event: AnyEvent) -> bool:
         """True if routers should be told at once."""
@@ -37,6 +39,8 @@ class EngineView:
                 self.kv_tokens_total = self.kv_tokens_free = event.kv_tokens_total
             case RatesMeasured():
                 self.rates = event.plain()
+            case Done() if event.result.prefix_tokens is not None and not self.keeps_prompts:
+                self.keeps_prompts = True
             case ModelSeen() if event.model.name not in self._seen:
                 self._seen.add(event.model.name)
                 if event.model.storage is None:

@@ -167,6 +167,7 @@ class Reporter:
             pressure=sample.pressure,
             kv_tokens_total=view.kv_tokens_total,
             kv_tokens_free=view.kv_tokens_free,
+            prefix_cache_tokens=view.kv_tokens_total if view.keeps_prompts else None,
             memory_free_bytes=sample.memory_free_bytes,
             models=tuple(sorted({*view.models, *self._stored()})),
             loaded=view.loaded,

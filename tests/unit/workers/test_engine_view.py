@@ -1,6 +1,6 @@
 """What a pool remembers of its engine, and what routers are told of at once."""
 
-from engines.protocol import Hello, ModelSeen, RatesMeasured, RunStep, Step
+from engines.protocol import Done, Hello, ModelSeen, RatesMeasured, RunResult, RunStep, Step
 from noidle.snapshot import ModelInfo
 from workers.engine_view import EngineView
 
@@ -58,3 +58,12 @@ def test_an_engine_that_is_down_has_nothing_in_memory_but_its_speed_is_known():
     assert view.rates.step_s == 0.5
     view.hear(HELLO)
     assert (view.why, view.kv_tokens_free) == (None, 100)
+
+
+def test_an_engine_keeps_prompts_once_a_run_said_how_much_of_its_own_it_found():
+    view = EngineView()
+    assert not view.hear(Done(run="r", result=RunResult(text="x")))
+    assert not view.keeps_prompts
+    assert view.hear(Done(run="r", result=RunResult(text="x", prefix_tokens=0)))
+    assert view.keeps_prompts
+    assert not view.hear(Done(run="r", result=RunResult(text="x", prefix_tokens=9)))
