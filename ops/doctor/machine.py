@@ -38,6 +38,7 @@ def check_machine(data: DataDir) -> list[Check]:
         _swap(),
         _files(),
         _devices(),
+        _kernels(),
         _data_dir(data),
         _valkey(),
     ]
@@ -101,6 +102,19 @@ def _devices() -> Check:
         versions = ", ".join(f"{name} {value}" for name, value in meter.versions().items())
         return _AREA.ok("NVIDIA devices", f"{names} ({versions})")
     return _AREA.ok("NVIDIA devices", f"none: {meter.missing or 'none is visible'}")
+
+
+def _kernels() -> Check:
+    """Whether the CPU's kernels are there or can be built, by file names: asking torch which ones
+    fit takes seconds."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is not None:
+        return _AREA.ok("C++ compiler", f"{compiler}, for the CPU's kernels")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "noidle"
+    if any(cache.glob("kernels-*.so")):
+        return _AREA.ok("C++ compiler", f"none, but kernels are built in {cache}")
+    remedy = "install g++ or clang++, then `make install`: without kernels CPUs decode far slower"
+    return _AREA.warn("C++ compiler", "none", remedy)
 
 
 def _data_dir(data: DataDir) -> Check:
