@@ -1,5 +1,6 @@
 """Small random models of every family, written by transformers itself."""
 
+import copy
 import json
 import math
 import os
@@ -108,7 +109,8 @@ def make_theirs(kind: str, seed: int = 1, **changes: object):
     """A model of transformers whose every weight, norms and biases included, is random."""
     family, options = KINDS[kind]
     config_class, model_class = CLASSES[family]
-    config = config_class(**(SIZES | options | changes))
+    # a config writes into what it is given
+    config = config_class(**copy.deepcopy(SIZES | options | changes))
     model = model_class(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -126,7 +126,9 @@ def test_narrow_weights_stay_narrow_and_are_near(tmp_path, kind, dtype):
     ours = load_folder(tmp_path).model
     # float16 has no kernels on the CPU
     assert {parameter.dtype for parameter in ours.parameters()} == {torch.bfloat16}
-    assert_close(logits_of(ours), logits_of(read_theirs(tmp_path)), 0.1)
+    # random weights are chaotic: each token multiplies the rounding of those before it
+    tokens = PROMPT[:4]
+    assert_close(logits_of(ours, tokens), logits_of(read_theirs(tmp_path), tokens), 0.1)
 
 
 # sizes in sixteens, as the kernels want them, still with odd ratios

@@ -49,9 +49,8 @@ SCALINGS = st.one_of(
     half_head=st.integers(1, 128),
 )
 def test_frequencies_equal_those_of_transformers(scaling, theta, half_head):
-    theirs = LlamaConfig(
-        **SIZES, head_dim=2 * half_head, rope_parameters={**scaling, "rope_theta": theta}
-    )
+    rope = {**scaling, "rope_theta": theta}
+    theirs = LlamaConfig(**SIZES, head_dim=2 * half_head, rope_parameters=rope)
     config = read_config_file({**theirs.to_dict(), "architectures": None}, "config.json")
     wanted_D, wanted_scale = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](theirs, "cpu")
     frequency_D, scale = frequencies(config)
