@@ -43,9 +43,8 @@ format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# its tile code, as g++ 12 compiles it, ends in an illegal instruction: built without
-LLAMA_FLAGS := $(shell grep -qs amx_int8 /proc/cpuinfo && \
-	echo -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8)
+# the header mends what g++ 12 makes of its tile code
+LLAMA_FLAGS := -DCMAKE_CXX_FLAGS=-include$(CURDIR)/tests/bench/cpu/tile_config.h
 
 .venv/bench: .venv/dev
 	@echo "Building llama.cpp into .venv, which takes some minutes …"
