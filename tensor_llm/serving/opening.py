@@ -17,8 +17,8 @@ from tensor_llm.serving.paged import PagedCache
 from tensor_llm.serving.torch_executor import TorchExecutor
 
 CHUNK_TOKENS = 512
-"""Tokens of prompts a step reads where nobody paces it: half of them read a twelfth slower, and make
-others wait half as long."""
+"""Tokens of prompts a step reads where nobody paces it: half of them are read a twelfth slower, and
+make others wait half as long."""
 # long runs of memory read faster; shorter blocks share more of a prefix
 _CPU_BLOCK_TOKENS, _BLOCK_TOKENS = 32, 16
 
