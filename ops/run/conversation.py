@@ -62,7 +62,8 @@ def _lines(ask: Callable[[str], str], say: Callable[[str], None]) -> Iterator[st
     interrupted = False
     while True:
         try:
-            line = ask(ASK).strip()
+            # bytes that are no UTF-8 come as halves of surrogate pairs, which are no text
+            line = ask(ASK).strip().encode(errors="surrogateescape").decode(errors="replace")
         except EOFError:
             say("")
             return

@@ -58,6 +58,10 @@ def test_exit_ends_it_and_empty_lines_say_nothing():
     assert Terminal("", "  ", "one", "/exit", "two").talk() == [[("user", "one")]]
 
 
+def test_bytes_that_are_no_text_show_as_such():
+    assert Terminal("a\udcffb").talk() == [[("user", "a\ufffdb")]]
+
+
 def test_clear_starts_anew_with_the_same_system_message():
     heard = Terminal("one", "/clear", "two").talk("s")
     assert heard[-1] == [("system", "s"), ("user", "two")]
