@@ -60,7 +60,7 @@ def chat_from_flags(flags: argparse.Namespace) -> dict[str, Any]:
     turns = [read_text("-", "message") if one == "-" else one for one in flags.message or ()]
     if flags.file is not None:
         turns.append(read_text(flags.file, "message"))
-    if not turns and not sys.stdin.isatty():
+    if not turns and piped_in():
         turns.append(read_text("-", "message"))
     if len(turns) % 2 == 0:
         odd = "an odd number: user and model take turns, and the last one asks"
@@ -87,8 +87,15 @@ def _fields(flags: argparse.Namespace, kind: str) -> dict[str, Any]:
     return job
 
 
+def piped_in() -> bool:
+    """Whether no terminal can be asked; Python has no standard input where it is closed."""
+    return sys.stdin is None or not sys.stdin.isatty()
+
+
 def read_text(path: str, field: str) -> str:
     """A local file as text; - is standard input."""
+    if path == "-" and sys.stdin is None:
+        raise InvalidJob(f"{field}: cannot read '-': standard input is closed", field=field)
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -108,7 +115,7 @@ def _text(flags: argparse.Namespace, field: str, *, wanted: bool) -> str | None:
         return given
     if flags.file is not None:
         return read_text(flags.file, field)
-    if given == "-" or (wanted and not sys.stdin.isatty()):
+    if given == "-" or (wanted and piped_in()):
         return read_text("-", field)
     return None
 

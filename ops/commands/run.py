@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noidle.errors import ConfigError
-from noidle.jobs import Generate, Message, Role, Score
+from noidle.jobs import Generate, Score
 from ops.commands import output
 from ops.commands.options import Data, Json, data_dir
 from ops.run.opening import Choice, Opened, WeightType, open_model, room_tokens
@@ -182,9 +182,9 @@ def _checked(**fields: Any) -> Generate:
     return Generate(model="run", **{name: value for name, value in fields.items() if value != ()})
 
 
-def _messages(system: str | None, asked: str) -> tuple[Message, ...]:
-    before = () if system is None else (Message(role=Role.SYSTEM, content=system),)
-    return (*before, Message(role=Role.USER, content=asked))
+def _messages(system: str | None, asked: str) -> tuple[dict[str, str], ...]:
+    before = () if system is None else ({"role": "system", "content": system},)
+    return (*before, {"role": "user", "content": asked})
 
 
 def _open(

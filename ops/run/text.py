@@ -2,11 +2,10 @@
 
 Knows nothing of what is done with it."""
 
-import sys
 from pathlib import Path
 
 from noidle.errors import ConfigError
-from noidle.flags import read_text
+from noidle.flags import piped_in, read_text
 
 STDIN = "-"
 
@@ -27,7 +26,7 @@ def given_text(argument: str | None, prompt: str | None, file: Path | None) -> s
         return read_text(str(file.expanduser()), "text-file")
     if argument is not None and argument != STDIN:
         return argument
-    if argument == STDIN or not sys.stdin.isatty():
+    if argument == STDIN or piped_in():
         return read_text(STDIN, "standard input")
     return None
 

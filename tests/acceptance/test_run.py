@@ -177,6 +177,7 @@ REFUSED = {
     "device": (["score", "-m", "MODEL", "--device", "abacus", "a b"], "--device = 'abacus'"),
     "one token": (["score", "-m", "MODEL", "a"], "2 to "),
     "no chat": (["chat", "-m", "PLAIN", "a"], "noidle run generate"),
+    "no message": (["chat", "-m", "MODEL", ""], "messages.0.content = ''"),
     "no config": (["generate", "-m", "EMPTY", "a"], "config.json"),
     "verb": (["ask", "-m", "MODEL"], "ask"),
 }

@@ -76,3 +76,11 @@ def test_what_is_no_text_is_refused(tmp_path, typed):
         given_text("-", None, None)
     with pytest.raises(InvalidJob, match="cannot read"):
         given_text(None, None, tmp_path / "absent")
+
+
+def test_a_closed_standard_input_is_refused_in_words(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    for argument in (None, "-"):
+        with pytest.raises(InvalidJob, match="standard input is closed"):
+            given_text(argument, None, None)
+    assert given_text("said", None, None) == "said"
