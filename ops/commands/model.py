@@ -45,7 +45,7 @@ Sample = Annotated[
 ]
 Format = Annotated[
     WeightType | None,
-    typer.Option("--format", help="Pack weights: int8 or int4. Default: as they are."),
+    typer.Option("--format", metavar="int8|int4", help="Pack weights. Default: as they are."),
 ]
 Named = Annotated[str, typer.Argument(metavar="NAME", help="A model of `noidle model list`.")]
 Which = Annotated[
