@@ -30,7 +30,8 @@ class Row(_Record):
     sequences: int
     prefill_tokens_per_s: Spread
     decode_tokens_per_s: Spread
-    # bytes of weights a decode step reads, over what the threads can read in its time
+    # bytes of weights, keys and values a decode step reads, over what the threads can read in its
+    # time
     bandwidth_share: Spread
     # of the sequences' first tokens, those that are noidle's, too
     first_tokens_alike: float
@@ -73,7 +74,8 @@ class _Found:
     def row(self, side: str, step_bytes: int) -> Row:
         taken = self.taken[side]
         pairs = zip(self.decode(side), self.bandwidth, strict=True)
-        share = [rate / self.case.sequences * step_bytes / top for rate, top in pairs]
+        read = step_bytes + self._past_bytes()
+        share = [rate / self.case.sequences * read / top for rate, top in pairs]
         same = [
             mine == theirs
             for one, other in zip(taken, self.taken[NOIDLE], strict=True)
@@ -88,6 +90,11 @@ class _Found:
             bandwidth_share=Spread.of(share),
             first_tokens_alike=sum(same) / len(same),
         )
+
+    def _past_bytes(self) -> float:
+        """Of keys and values, in the middle of decoding; all sides keep them in 16 bits."""
+        tokens = _PROMPT_TOKENS + self.case.sequences * _STEPS / 2
+        return tokens * CONFIG.kv_bytes_per_token(2)
 
     def aims(self) -> Iterator[Aim]:
         for what, rates in (("prefill", self.prefill), ("decode", self.decode)):
