@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers import PreTrainedTokenizerFast
@@ -114,8 +114,11 @@ def turns(content):
 @given(NAMES, turns(contents))
 @settings(max_examples=200, deadline=None)
 def test_ordinary_conversations_become_the_tokens_that_transformers_makes(name, messages):
-    wanted = theirs(name).apply_chat_template(plain(messages), add_generation_prompt=True)
     tokenizer = family_tokenizer(TEMPLATES[name][1])
+    special = tokenizer.special_tokens
+    # there ours differs, as it must
+    assume(not any(token in one.content for token in special for one in messages))
+    wanted = theirs(name).apply_chat_template(plain(messages), add_generation_prompt=True)
     assert ours(name).encode(messages, tokenizer) == wanted["input_ids"]
 
 
