@@ -48,7 +48,7 @@ LLAMA_FLAGS := -DCMAKE_CXX_FLAGS=-include$(CURDIR)/tests/bench/cpu/tile_config.h
 
 .venv/bench: .venv/dev
 	@echo "Building llama.cpp into .venv, which takes some minutes …"
-	@CMAKE_ARGS="$(LLAMA_FLAGS)" $(BIN)/python -m pip install --quiet \
+	@CMAKE_ARGS="$(LLAMA_FLAGS)" $(BIN)/python -m pip install --quiet --no-cache-dir \
 		--disable-pip-version-check -c constraints.txt -e '.[cluster,dev,bench]'
 	@touch $@
 
