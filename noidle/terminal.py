@@ -1,17 +1,30 @@
 """What the producers' verbs print: text as it comes, progress, results. Answers go to standard
 output, everything about them beside it, to standard error. Knows nothing of arguments."""
 
+import re
 import sys
 
 from pydantic import BaseModel
 
 from noidle.results import JobResult, StreamEvent, TrainReport
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+
 
 def write(text: str, end: str = "\n") -> None:
     """Shown at once, also through a pipe."""
     sys.stdout.write(text + end)
     sys.stdout.flush()
+
+
+def write_answer(text: str, end: str = "") -> None:
+    """What a model says; at a terminal without the characters that would steer it."""
+    write(harmless(text) if sys.stdout.isatty() else text, end)
+
+
+def harmless(text: str) -> str:
+    """The text with each control character but line ends and tabs as U+FFFD."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def write_json(model: BaseModel) -> None:
@@ -42,7 +55,7 @@ class Progress:
 
     def show(self, event: StreamEvent) -> None:
         if event.text and self._stream:
-            write(event.text, end="")
+            write_answer(event.text)
             self.wrote_text = True
         if event.step is not None:
             note(f"\r\033[K{_step(event)}", end="")
@@ -64,7 +77,7 @@ def show_result(result: JobResult, *, text_is_out: bool) -> None:
     elif result.perplexity is not None:
         write(f"perplexity {result.perplexity:.3f} over {len(result.logprobs or ())} tokens")
     elif not text_is_out:
-        write(result.text or "")
+        write_answer(result.text or "", end="\n")
     note(_summary(result))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import psutil
 
+from noidle.terminal import write_answer
 from ops.commands import output
 from ops.metrics import procfs
 from ops.run.figures import memory_fields, memory_words
@@ -19,8 +20,7 @@ _LONGEST_TOKEN = 40
 
 def show(text: str) -> None:
     """A part of an answer, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    write_answer(text)
 
 
 def remark(text: str) -> None:
