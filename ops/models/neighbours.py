@@ -41,7 +41,7 @@ class Neighbours:
         if needed:
             ids = ", ".join(needed[:_SHOWN]) + (" …" if len(needed) > _SHOWN else "")
             raise ConfigError(
-                f"model {name} is needed by {len(needed)} jobs that wait or run ({ids}); wait for "
+                f"model {name} is named by jobs that wait or run ({len(needed)}: {ids}); wait for "
                 "them, cancel them, or remove it in any case with --force"
             )
 
