@@ -23,6 +23,8 @@ ITEM_BYTES = {
 }  # fmt: skip
 _LARGEST_SIZE = 1 << 40
 _MOST_SIZES = 8
+# how a note of git-lfs begins, read as a length
+_LFS = int.from_bytes(b"version ", "little")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > size - 8:
                 fault = f"cannot be read: {size} bytes cannot hold a header of {length}"
+                if length == _LFS:
+                    fault = "is a note of git-lfs, not the file itself: run `git lfs pull` there"
                 raise CheckpointError.of(path, fault)
             if length > LARGEST_HEADER_BYTES:
                 allowed = f"allowed are {LARGEST_HEADER_BYTES}"

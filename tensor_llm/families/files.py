@@ -44,14 +44,23 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     single = folder / WEIGHTS_FILE
     if weights_listing(folder) == single:
         if not single.exists():
-            fault = f"cannot be read: there is neither this file nor {INDEX_FILE}"
-            raise CheckpointError.of(single, fault)
+            raise CheckpointError.of(single, f"is missing, as is {INDEX_FILE}{_instead(folder)}")
         return (single,)
     names = sorted(set(_weight_map(folder).values()))
     if len(names) > _MOST_FILES:
         fault = f"names {len(names)} files: allowed are {_MOST_FILES}"
         raise CheckpointError.of(folder / INDEX_FILE, fault, "weight_map")
     return tuple(folder / name for name in names)
+
+
+def _instead(folder: Path) -> str:
+    """What to do with the weights that lie there in other forms."""
+    if not folder.is_dir():
+        return ""
+    for ending in (".gguf", ".bin", ".pth"):
+        for path in sorted(folder.glob(f"*{ending}"))[:1]:
+            return f"; {printable(path.name)} is not read: have transformers save it as safetensors"
+    return ""
 
 
 def read_side_files(folder: Path) -> dict[str, bytes]:

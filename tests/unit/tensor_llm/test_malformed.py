@@ -432,6 +432,20 @@ def test_an_index_that_names_a_missing_file_is_refused_by_that_file(shards):
     assert Path(refusal(shards).path) == file
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.Q4_0.gguf"])
+def test_weights_in_another_form_are_named_with_the_way_out(spoilt, name):
+    (spoilt / "model.safetensors").rename(spoilt / name)
+    words = str(refusal(spoilt))
+    assert name in words
+    assert "save it as safetensors" in words
+
+
+def test_a_note_in_the_place_of_weights_is_told_from_weights(spoilt):
+    note = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
+    (spoilt / "model.safetensors").write_text(note)
+    assert "git lfs pull" in str(refusal(spoilt))
+
+
 def test_an_index_that_puts_a_tensor_elsewhere_is_refused_by_the_tensor(shards):
     path = shards / "model.safetensors.index.json"
     index = json.loads(path.read_text())
