@@ -2,34 +2,18 @@
 that pass through it. RedisBoard and MemoryBoard keep it, and both pass one contract suite. Knows
 nothing of Celery workers, engines or policy."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
 from noidle.results import Decision, JobError, JobResult, JobStatus
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
+from routing.envelope import Envelope
 from routing.lessons import Lessons
 from routing.running import Preemption, RunningJob
 
 AnyJob = Generate | Score | Train
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """What Celery put around a job that did not come through noidle's client, as JSON data.
-    Sent on by the router once the job ended."""
-
-    link: list[dict[str, object]] = field(default_factory=list)
-    link_error: list[dict[str, object]] = field(default_factory=list)
-    chain: list[dict[str, object]] = field(default_factory=list)
-    chord: dict[str, object] | None = None
-    group: str | None = None
-    group_index: int | None = None
-    root_id: str | None = None
-    parent_id: str | None = None
-    # the message's delivery tag: a message that comes a second time is not a job sent again
-    delivery: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

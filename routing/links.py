@@ -20,7 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from noidle import keys
 from noidle.errors import ClusterUnavailable, InvalidJob, JobFailed
 from noidle.results import JobResult, JobState
-from routing.board import Envelope
+from routing.envelope import Envelope
 from routing.outcome import failure
 
 LOG = logging.getLogger("noidle.links")

@@ -4,8 +4,9 @@ and refuse.lua; knows nothing of pools."""
 from noidle import acceptance
 from noidle.jobs import Generate, Train
 from noidle.results import JobError, JobState
-from routing.board import AnyJob, Envelope
+from routing.board import AnyJob
 from routing.bounds import REFUSED_KEEP_S, TOLD_MS
+from routing.envelope import Envelope
 from routing.memory_record import Record
 from routing.memory_state import MemoryPart
 from routing.outcome import CANCELLED_HELD

@@ -6,9 +6,10 @@ from collections import deque
 from noidle.profile import ProfileName
 from noidle.results import Decision, JobError, JobResult, JobState
 from noidle.snapshot import ModelInfo, RouterDetail
-from routing.board import Envelope, HeldJob, Lease, PoolLoad, PumpRole
+from routing.board import HeldJob, Lease, PoolLoad, PumpRole
 from routing.bounds import DECISIONS_KEPT, HEADS_A_CLASS, TAKEN_MS, TOLD_MS
 from routing.ended import Run
+from routing.envelope import Envelope
 from routing.memory_record import Record, to_held
 from routing.memory_shelves import fits
 from routing.memory_state import MemoryPart

@@ -8,9 +8,10 @@ from noidle.jobs import JobClass
 from noidle.record import UNKNOWN
 from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent
 from routing import wire
-from routing.board import AnyJob, Checkpoint, Claim, Envelope, HeldJob
+from routing.board import AnyJob, Checkpoint, Claim, HeldJob
 from routing.bounds import AFTER_KEEP_S
 from routing.ended import Run
+from routing.envelope import Envelope
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,14 +9,15 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from noidle.errors import ClusterUnavailable
 from noidle.profile import ProfileName
 from noidle.results import JobError, JobResult
-from routing.board import Board, Envelope, Lease, PumpRole
+from routing.board import Board, Lease, PumpRole
 from routing.bounds import HEADS_A_CLASS
+from routing.counters import Counters
+from routing.envelope import Envelope
 from routing.explanation import decision_of, reason_of
 from routing.message import lease_message
 from routing.notes import Notes
@@ -63,26 +64,6 @@ class Strays(Protocol):
     """See routing.stray.StrayMessages."""
 
     def gather(self) -> int: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Counters:
-    """What this pump did since it began."""
-
-    looks: int = 0
-    leased: int = 0
-    # decided, but no longer right when the script ran
-    not_granted: int = 0
-    noted: int = 0
-    failed: int = 0
-    # runs that were asked to make room
-    preempted: int = 0
-    # leases that ran out
-    reaped: int = 0
-    links: int = 0
-    # messages that had a Celery priority
-    gathered: int = 0
-    errors: int = 0
 
 
 class Pump:

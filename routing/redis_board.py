@@ -23,7 +23,6 @@ from routing.board import (
     AnyJob,
     Checkpoint,
     Claim,
-    Envelope,
     HeldJob,
     Lease,
     PoolLoad,
@@ -33,6 +32,7 @@ from routing.board import (
     Verdict,
 )
 from routing.bounds import HEADS_A_CLASS, REFUSED_KEEP_S, TAKEN_MS
+from routing.envelope import Envelope
 from routing.novelty import mark, snapshot_mark
 from routing.redis_lessons import RedisLessons
 

@@ -11,7 +11,6 @@ from noidle.script import Argument
 from routing.board import (
     Checkpoint,
     Claim,
-    Envelope,
     HeldJob,
     Lease,
     PoolLoad,
@@ -21,6 +20,7 @@ from routing.board import (
     Verdict,
 )
 from routing.ended import Run
+from routing.envelope import Envelope
 from routing.novelty import mark
 from routing.outcome import celery_outcome, why
 from routing.running import Preemption, RunningJob

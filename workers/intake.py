@@ -14,7 +14,8 @@ from celery.worker.request import Request as CeleryRequest
 from noidle.errors import ClusterUnavailable, InvalidJob, NoidleError, Overloaded
 from noidle.jobs import EngineName, parse_job
 from noidle.results import JobError
-from routing.board import Board, Envelope
+from routing.board import Board
+from routing.envelope import Envelope
 from routing.message import LEASED_HEADER
 
 LOG = logging.getLogger("noidle.intake")

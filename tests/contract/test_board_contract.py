@@ -5,7 +5,8 @@ import pytest
 from noidle.errors import InvalidJob, Overloaded
 from noidle.results import JobError, JobState
 from noidle.snapshot import ModelInfo
-from routing.board import Claim, Envelope, Refusal, StepReport, Verdict
+from routing.board import Claim, Refusal, StepReport, Verdict
+from routing.envelope import Envelope
 from tests.contract.board_world import ECHO, POOL, Cluster, World, generate, train
 
 

@@ -13,7 +13,8 @@ from noidle.errors import InvalidJob
 from noidle.jobs import JobClass
 from noidle.results import JobError, JobResult, JobState, StreamEvent
 from noidle.snapshot import ModelInfo, PoolState, Pressure
-from routing.board import Checkpoint, Claim, Envelope, StepReport
+from routing.board import Checkpoint, Claim, StepReport
+from routing.envelope import Envelope
 from routing.running import Preemption
 from tests.contract.board_world import (
     Cluster,

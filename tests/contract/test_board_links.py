@@ -1,7 +1,7 @@
 """Celery links of ended jobs are given out until they are sent."""
 
 from noidle.results import JobError
-from routing.board import Envelope
+from routing.envelope import Envelope
 from tests.contract.board_world import (
     Cluster,
     generate,

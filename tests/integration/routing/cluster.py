@@ -18,7 +18,8 @@ from noidle.errors import ClusterUnavailable
 from noidle.jobs import EngineName, parse_job
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo, PoolSnapshot, PoolState, Rates
-from routing.board import Claim, Envelope
+from routing.board import Claim
+from routing.envelope import Envelope
 from routing.pump import LinkSender, Pump
 from routing.redis_board import RedisBoard
 from routing.stray import StrayMessages

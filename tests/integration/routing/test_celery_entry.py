@@ -13,7 +13,7 @@ from celery.result import AsyncResult, GroupResult
 from noidle.errors import InvalidJob, JobFailed
 from noidle.results import JobError, JobState
 from noidle.script import SHARED
-from routing.board import Envelope
+from routing.envelope import Envelope
 from tests.contract.board_world import Cluster, RedisWorld, generate
 
 # Celery's own way to store a result, for comparison

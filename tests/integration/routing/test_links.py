@@ -15,7 +15,7 @@ from celery.exceptions import ChordError, TaskRevokedError
 
 from noidle import keys
 from noidle.results import JobError, JobResult, JobState
-from routing.board import Envelope
+from routing.envelope import Envelope
 from routing.links import Links, sender_of
 from tests.integration.routing.cluster import close_celery, until
 from tests.valkey_process import ValkeyProcess

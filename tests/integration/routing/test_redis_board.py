@@ -10,7 +10,8 @@ from noidle.connection import connect
 from noidle.errors import ClusterUnavailable, Overloaded
 from noidle.jobs import JobClass
 from noidle.results import JobError, JobResult, JobState
-from routing.board import Claim, Envelope, PoolLoad, StepReport
+from routing.board import Claim, PoolLoad, StepReport
+from routing.envelope import Envelope
 from routing.redis_board import RedisBoard
 from tests.contract.board_world import (
     ECHO,

@@ -7,11 +7,11 @@ from noidle.profile import ProfileName
 from noidle.snapshot import Pressure
 from routing.arrivals import MEMORY_S, Arrivals
 from routing.cluster import Cluster
+from routing.counters import Counters
 from routing.experience import Experience
 from routing.placement import Action, Cause
 from routing.policy import decide
 from routing.profile import KEPT_AT_MOST, PROFILES, RESPONSE_FIRST, TRAINING_FIRST, Profile
-from routing.pump import Counters
 from routing.report import LATEST_S, Report
 from tests.unit.routing.builders import NOW_MS, make_cluster, make_job, make_pool
 

@@ -12,8 +12,9 @@ from noidle.jobs import EngineName, JobClass, parse_job
 from noidle.profile import ProfileName
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo, PoolState, Pressure
-from routing.board import Claim, Envelope, HeldJob
+from routing.board import Claim, HeldJob
 from routing.bounds import HEADS_A_CLASS
+from routing.envelope import Envelope
 from routing.memory_board import MemoryBoard
 from routing.pump import DEEP_S, HEADS, LINKS_A_LOOK, Pump
 from tests.unit.routing.builders import make_pool

@@ -3,7 +3,8 @@
 import json
 
 from noidle.results import JobResult, JobState, JobTimes
-from routing.board import Claim, Envelope, PoolLoad, Refusal, StepReport
+from routing.board import Claim, PoolLoad, Refusal, StepReport
+from routing.envelope import Envelope
 from routing.wire import (
     finish_arguments,
     position_behind,
