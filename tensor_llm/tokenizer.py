@@ -157,6 +157,10 @@ class Tokenizer:
         return len(text.encode()) / max(1, len(self.encode(text)))
 
     def _check_special(self) -> None:
+        # a file may name any number for what it puts around a text
+        around = _run(self._inner, [""], add=True)[0].ids
+        if any(token >= len(self._bytes) for token in around):
+            raise ValueError(f"it puts {max(around)} around a text, which is no token of it")
         unknown = getattr(self._inner.model, "unk_token", None)
         names = [name for name in self._special if name != unknown]
         for name, encoding in zip(names, _run(self._inner, names), strict=True):

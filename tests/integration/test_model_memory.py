@@ -158,7 +158,8 @@ def test_adding_holds_one_tensor_at_a_time(folder, tmp_path, what):
 def test_packing_while_loading_holds_the_packed_weights_and_one_tensor(folder, tmp_path):
     found = run("pack", folder, tmp_path)
     # the embedding stays mapped, the head has eight bits; without kernels parts are larger
-    slack = 64 if best_kernels() is not None else 128
+    # and the allocator keeps some; all weights mapped beside the packed ones would be too much
+    slack = 96 if best_kernels() is not None else 128
     assert found["peak"] < 0.32 * WEIGHTS + slack * MIB
 
 
@@ -180,6 +181,7 @@ def test_a_second_process_shares_the_pages_of_the_first(folder, tmp_path):
     finally:
         for holder in holders:
             holder.communicate()
-    shared = found[0]["Shared_Clean"]
+    # pages that the system has not written out yet count as dirty
+    shared = found[0]["Shared_Clean"] + found[0]["Shared_Dirty"]
     assert shared > 0.9 * WEIGHTS
     assert found[0]["Pss"] < found[0]["Rss"] - 0.45 * WEIGHTS

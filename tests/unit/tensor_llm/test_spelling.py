@@ -124,6 +124,13 @@ def test_a_file_with_flipped_bytes_loads_or_is_refused(tmp_path_factory, family,
     check_harmless(tmp_path_factory.mktemp("fuzz"), bytes(content))
 
 
+def test_a_file_that_adds_a_token_it_has_not_is_refused(tmp_path):
+    data = json.loads(family_json("llama3"))
+    data["added_tokens"] = []
+    with pytest.raises(CheckpointError, match="which is no token of it"):
+        load(tmp_path, json.dumps(data).encode())
+
+
 def paths(value, here=()):
     """The way to every part of JSON data but the entries of a vocabulary."""
     yield here
