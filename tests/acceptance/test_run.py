@@ -222,6 +222,8 @@ def test_control_c_ends_it_with_130(checkpoints: Path, tmp_path: Path):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # who runs the tests in the background may have been told to ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     # it streams: something comes long before the end

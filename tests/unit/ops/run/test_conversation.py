@@ -89,6 +89,15 @@ def test_control_c_while_asked_leaves_at_the_second_time_only():
     )
 
 
+@pytest.fixture
+def hears_control_c():
+    """Who was started in the background may have been told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_control_c")
 def test_control_c_stops_the_answer_and_not_the_conversation():
     terminal = Terminal("long", "short")
 
@@ -104,6 +113,7 @@ def test_control_c_stops_the_answer_and_not_the_conversation():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("hears_control_c")
 def test_control_c_twice_in_an_answer_is_not_waited_for():
     def reply(messages, stopped):
         os.kill(os.getpid(), signal.SIGINT)
