@@ -2,6 +2,7 @@
 NAME`. Settings come from the environment, as for any worker."""
 
 import logging
+import signal
 import sys
 
 from engines.program import load_program, shipped
@@ -12,6 +13,9 @@ from workers.settings import load_settings
 
 
 def main() -> int:
+    # tests that run in the background may have been told to ignore them
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     settings = load_settings()
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(message)s")
     role, name, *rest = sys.argv[1:]
