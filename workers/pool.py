@@ -8,6 +8,7 @@ import os
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -120,6 +121,15 @@ def _default_threads(stand_in: bool) -> int:
     return max(1, (os.cpu_count() or 1) - 1)
 
 
+def _shelf(board: RedisBoard, storage: str, data_dir: Path) -> Shelf:
+    return Shelf(
+        board,
+        storage,
+        revisions=partial(stored_revisions, data_dir),
+        describe=partial(stored_model, data_dir),
+    )
+
+
 class Pool:
     """The parts of one pool, and what they tell each other."""
 
@@ -155,12 +165,7 @@ class Pool:
             place=self._place,
             slots=plan.slots,
             in_flight=lambda: len(runs),
-            stored=Shelf(
-                board,
-                storage,
-                revisions=partial(stored_revisions, settings.data_dir),
-                describe=partial(stored_model, settings.data_dir),
-            ).look,
+            stored=_shelf(board, storage, settings.data_dir).look,
             storage=storage,
             program=plan.program.name,
             check=Hearing(self._waiting, lambda: len(runs) < plan.slots, self._deaf).check,
