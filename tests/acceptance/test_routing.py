@@ -43,6 +43,14 @@ class Told(Fleet):
         for pool in SLOTS:
             self.begin(pool)
         self.wait_ready(*SLOTS)
+        self.wait_routed(CUDA)
+
+    def wait_routed(self, pool: str) -> None:
+        """The router, too, has seen the pool, which it looks for four times a second."""
+        wait_for(
+            lambda: self.send(**SHORT).result(timeout_s=PATIENCE_S).pool == pool,
+            f"a short job on {pool}",
+        )
 
     def begin(self, pool: str) -> None:
         engine, _, index = pool.partition("@")[0].partition(".")

@@ -129,7 +129,7 @@ SPOILT = {
     ),
     "cut config": (lambda f: truncate(f, "config.json", 20), r"config\.json: is not JSON"),
     "cut tokenizer": (lambda f: truncate(f, "tokenizer.json", 50), r"tokenizer\.json: is no"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: is missing"),
     "no config": (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), r"tokenizer\.json: cannot be read"),
     "no facts": (lambda f: (f / "checkpoint.json").unlink(), r"checkpoint\.json: cannot be read"),
