@@ -5,7 +5,7 @@ Owns that choice, from the measured speed of reading; knows nothing of prompts."
 from engines.tensor.rates import RateBook
 
 PART_S, ALONE_PART_S = 0.1, 0.25
-"""How long a part of a prompt takes while others decode, and while none does."""
+"""How long a part of a prompt takes at most while others decode, and while none does."""
 SMALLEST_PART, FIRST_PART, LARGEST_PART = 16, 64, 2048
 """Tokens: the least, before speed is known, and the most."""
 
@@ -24,7 +24,9 @@ class Pace:
         per_s = self._rates.prefill.per_s
         if per_s is None:
             return FIRST_PART
-        beside = _tokens(per_s * PART_S / self.models)
+        step = self._rates.decode.fit()
+        # what a decode step takes anyway, a part may take too: both are one pass over the weights
+        beside = _tokens(per_s * max(PART_S / self.models, step[0] if step else 0.0))
         self._rates.chunk_tokens = beside
         return beside if self.decoding else _tokens(per_s * ALONE_PART_S / self.models)
 

@@ -15,6 +15,8 @@ LONG_PART = 64
 """Tokens read at once, from which on a prompt's speed is that of long prompts."""
 NEWS = 0.02
 """Change worth telling, as a share."""
+HIDDEN = 1.25
+"""So many times a decode step, at most, takes one behind which a part of a prompt is hidden."""
 LEAST = 2.5
 """Measurements, older ones counting less, before they tell how far they scatter."""
 _ERRORS = ("prefill_error", "step_error")
@@ -130,7 +132,8 @@ class RateBook:
 
     def step(self, decoded: int, read: int, spent_s: float) -> None:
         """One step of a model: so many sequences got a token, so many tokens of prompts were
-        read. Where both happened, what a step without reading takes is known or not told apart."""
+        read. Both take one pass over the weights: the longer of them counts, and what each
+        sequence takes beside it."""
         if not read:
             if decoded:
                 self.decode.add(decoded, spent_s)
@@ -139,9 +142,17 @@ class RateBook:
             line = self.decode.fit()
             if line is None:
                 return
-            spent_s -= line[0] + line[1] * decoded
+            step_s, per_sequence_s = line
+            spent_s -= per_sequence_s * decoded
+            if self._hidden(read, step_s, spent_s):
+                return
         if spent_s > 0:
             self.prefill.add(read, spent_s)
+
+    def _hidden(self, read: int, step_s: float, spent_s: float) -> bool:
+        """The pass over the weights took longer than reading: that tells nothing of reading."""
+        known = self.prefill.per_s
+        return known is not None and read / known < step_s and spent_s <= HIDDEN * step_s
 
     @property
     def untold(self) -> bool:

@@ -37,3 +37,10 @@ def test_routers_are_told_what_is_read_beside_others():
     one = pace(1000)
     assert one.part_tokens() == 250
     assert one._rates.chunk_tokens == 100
+
+
+def test_where_a_decode_step_takes_long_a_part_beside_it_may_take_as_long():
+    one = pace(1000)
+    one.decoding = True
+    one._rates.decode.add(1, 0.2)
+    assert one.part_tokens() == 200

@@ -81,15 +81,28 @@ def test_a_step_that_only_decodes_or_only_reads_counts_whole():
     assert book.prefill.per_s == pytest.approx(200)
 
 
-def test_a_step_that_did_both_tells_of_reading_what_decoding_leaves():
+def test_a_step_that_did_both_tells_of_reading_what_each_sequence_leaves():
     book = RateBook(lambda: 0.0)
-    book.step(4, 0, 0.02)
-    book.step(4, 100, 0.02 + 0.25)
+    for batch in (1, 3):
+        book.step(batch, 0, 0.02 + 0.01 * batch)
+    # one pass over the weights served both
+    book.step(4, 100, 0.25 + 0.04)
     assert book.prefill.per_s == pytest.approx(400)
-    assert book.decode.fit() == pytest.approx((0.02, 0.0))
+    assert book.decode.fit() == pytest.approx((0.02, 0.01))
     # it cannot have taken less than nothing
     book.step(4, 100, 0.01)
     assert book.prefill.per_s == pytest.approx(400)
+
+
+def test_reading_hidden_behind_the_pass_over_the_weights_tells_nothing_of_its_speed():
+    book = RateBook(lambda: 0.0)
+    book.step(0, 1000, 1.0)
+    book.step(1, 0, 0.2)
+    book.step(1, 64, 0.2)
+    assert book.prefill.per_s == pytest.approx(1000)
+    # much longer than a decode step: reading is slower than it was known to be
+    book.step(1, 190, 0.4)
+    assert book.prefill.per_s < 900
 
 
 def test_a_step_that_did_both_tells_nothing_while_neither_is_known():
