@@ -218,14 +218,15 @@ def _arguments(
         "" if job.expires_s is None else job.expires_s * 1000,
         planned(job).model_dump_json(exclude_none=True) if isinstance(job, Train) else "",
         ORDER_BY_SERVICE if isinstance(job, Train) else "",
+        "" if job.deadline_s is None else job.deadline_s * 1000,
     ]
     for pair in fields.items():
         arguments += pair
     return arguments
 
 
-def _record(job: AnyJob, rng: random.Random) -> dict[str, str | int]:
-    fields: dict[str, str | int] = {
+def _record(job: AnyJob, rng: random.Random) -> dict[str, str | float]:
+    fields: dict[str, str | float] = {
         "facts": json.dumps(facts(job)),
         "kind": job.kind,
         "class": job.job_class.value,
@@ -234,8 +235,8 @@ def _record(job: AnyJob, rng: random.Random) -> dict[str, str | int]:
         # one entry a token at most, and the end
         "stream_max": max(PROGRESS_ENTRIES, tokens_wanted(job) + 64),
     }
-    target = goal(job)
-    return fields if target is None else {**fields, "goal": target}
+    told = {"goal": goal(job), "deadline_s": job.deadline_s}
+    return fields | {name: value for name, value in told.items() if value is not None}
 
 
 def surroundings(around: Mapping[str, Any]) -> dict[str, str]:

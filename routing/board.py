@@ -146,6 +146,7 @@ class Verdict(StrEnum):
     PAUSE = "pause"  # renewed, and asked for: yield or hand back at the next step
     FREE = "free"  # the same, and keep nothing of it in memory
     CANCELLED = "cancelled"  # stop, then finish as cancelled
+    OVERDUE = "overdue"  # its deadline passed: stop, then finish as failed with code deadline
     LOST = "lost"  # another attempt owns the job now: drop it silently
 
 
@@ -199,7 +200,8 @@ class Board(Lessons, Protocol):
 
     def held(self, per_set: int) -> list[HeldJob]:
         """The first `per_set` of every held set, fewer where a class has many sets (at most 256
-        jobs of a class, of other sets with every call); expired jobs are ended, not shown."""
+        jobs of a class, of other sets with every call); jobs that expired, or whose
+        deadline passed, are ended, not shown."""
 
     def loads(self) -> dict[str, PoolLoad]: ...
 

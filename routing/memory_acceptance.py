@@ -71,6 +71,7 @@ class MemoryAcceptance(MemoryPart):
             held_set=acceptance.held_set(job),
             order=acceptance.ORDER_BY_SERVICE if trains else self._state.arrival(),
             expires_at=None if job.expires_s is None else now + job.expires_s * 1000,
+            deadline_at=None if job.deadline_s is None else now + job.deadline_s * 1000,
         )
 
     def refuse(

@@ -43,6 +43,7 @@ class MemoryDecisions(MemoryPart):
         with self._lock:
             self._state.turn += 1
             self._state.end_expired(self._limits.lease_ms)
+            self._state.end_overdue(self._limits.lease_ms)
             heads = self._state.held.heads(per_set, HEADS_A_CLASS, self._state.turn)
             return [to_held(self._state.records[job_id]) for job_id in heads]
 

@@ -32,6 +32,7 @@ class Record:
     held_set: str = ""
     order: float = 0.0
     expires_at: float | None = None
+    deadline_at: float | None = None
     held_since: float = 0.0
     held_ms: float = 0.0
     queued_ms: float | None = None

@@ -26,6 +26,9 @@ class MemoryRuns(MemoryPart):
             if record.expires_at is not None and now >= record.expires_at:
                 state.end_without_result(record, JobState.EXPIRED, EXPIRED)
                 return Refusal(reason="stale")
+            if state.late(record):
+                state.end_late(record)
+                return Refusal(reason="stale")
             record.state = JobState.RUNNING
             record.attempt += 1
             record.pid = pid
@@ -52,6 +55,8 @@ class MemoryRuns(MemoryPart):
         record.lease_end = self._state.now + self._limits.lease_ms
         if record.state is JobState.CANCELLING:
             return Verdict.CANCELLED
+        if self._state.late(record):
+            return Verdict.OVERDUE
         if record.leave is None:
             return Verdict.GO_ON
         return Verdict.FREE if record.leave else Verdict.PAUSE

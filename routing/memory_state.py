@@ -17,7 +17,7 @@ from routing.bounds import ENDED_KEPT, LONE_FALLS_LIMIT, RUNS_KEPT, SHARED_FALLS
 from routing.ended import Run
 from routing.memory_record import Record, has_links, with_times
 from routing.memory_shelves import HeldSets, Models, Promises
-from routing.outcome import CANCELLED_RUNNING, EXPIRED
+from routing.outcome import CANCELLED_RUNNING, EXPIRED, overdue_held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,7 @@ class MemoryState:
         self.models = Models()
         self.alive: dict[str, None] = {}
         self.expiries: list[tuple[float, str]] = []
+        self.deadlines: list[tuple[float, str]] = []
         self.ended: deque[str] = deque(maxlen=ENDED_KEPT)
         # name and job of each that was carried out
         self.revocations: deque[tuple[str, str]] = deque(maxlen=ENDED_KEPT)
@@ -108,6 +109,8 @@ class MemoryState:
         record.held_since = self.now
         if record.expires_at is not None:
             heapq.heappush(self.expiries, (record.expires_at, record.id))
+        if record.deadline_at is not None:
+            heapq.heappush(self.deadlines, (record.deadline_at, record.id))
         self.held.add(record.held_set, record.order, record.id)
         self.wake()
 
@@ -141,6 +144,28 @@ class MemoryState:
                 self.end_without_result(record, JobState.EXPIRED, EXPIRED)
             elif record.state is JobState.LEASED:
                 heapq.heappush(self.expiries, (now + later_ms, job_id))
+
+    def end_overdue(self, later_ms: float) -> None:
+        """Ends what waits past its deadline; what runs may be held again, and is looked at
+        later."""
+        while self.deadlines and self.deadlines[0][0] <= self.now:
+            _, job_id = heapq.heappop(self.deadlines)
+            record = self.find(job_id)
+            if record is None or not self.late(record):
+                continue
+            if record.running:
+                heapq.heappush(self.deadlines, (self.now + later_ms, job_id))
+            elif not record.state.final:
+                self.end_late(record)
+
+    def late(self, record: Record) -> bool:
+        return record.deadline_at is not None and self.now >= record.deadline_at
+
+    def end_late(self, record: Record) -> None:
+        assert record.job is not None
+        assert record.job.deadline_s is not None
+        error = overdue_held(record.job.deadline_s)
+        self.end_without_result(record, JobState.FAILED, error.message, error)
 
     def crashed(self, record: Record, limit: int) -> None:
         """Whose crash it was cannot be known while runs share an engine: those that had got

@@ -3,12 +3,14 @@ Celery's own JSON serializer writes them; the board's scripts add the rest."""
 
 import json
 
-from noidle.results import JobResult, JobState
+from noidle.results import JobError, JobResult, JobState
 
 CANCELLED_HELD = "cancelled before it started"
 CANCELLED_RUNNING = "cancelled while it ran"
 CANCELLED_BETWEEN = "cancelled between two slices"
 EXPIRED = "expired before it could start"
+DEADLINE = "deadline"
+"""Code of the error of a job that could not end in time."""
 
 
 def celery_outcome(result: JobResult) -> tuple[str, str]:
@@ -23,6 +25,14 @@ def celery_outcome(result: JobResult) -> tuple[str, str]:
         case JobState.CANCELLED | JobState.EXPIRED:
             return "REVOKED", _exception("celery.exceptions", "TaskRevokedError", why(result))
     raise ValueError(f"state = {result.state.value}: allowed is a final state")
+
+
+def overdue_held(deadline_s: float) -> JobError:
+    """Of a job that waits; ending.lua says the same."""
+    return JobError(
+        code=DEADLINE,
+        message=f"its deadline, {deadline_s:g} s after it was accepted, passed before it could end",
+    )
 
 
 def failure(result: JobResult) -> str:

@@ -33,6 +33,7 @@ VERDICTS = {
     "p": Verdict.PAUSE,
     "f": Verdict.FREE,
     "c": Verdict.CANCELLED,
+    "d": Verdict.OVERDUE,
     "l": Verdict.LOST,
 }
 _BOARD_TIMES = frozenset({"held_ms", "total_ms", "ttft_ms"})

@@ -175,6 +175,7 @@ class BoardLoop:
             return
         run.moved_s = self._clock()
         run.begun = True
+        run.keep(step.text, step.tokens)
         if (step.text or step.tokens) and not run.emitted:
             run.emitted = self._urgent = True
         self._reports.add(run, step)
@@ -258,6 +259,9 @@ class BoardLoop:
             self._runs.end(run, Outcome(ending=Ending.LOST))
         elif verdict is Verdict.CANCELLED and not run.cancelled:
             run.cancelled = True
+            self._drop(run)
+        elif verdict is Verdict.OVERDUE and not run.overdue:
+            run.overdue = True
             self._drop(run)
         elif verdict in (Verdict.PAUSE, Verdict.FREE):
             self._make_room(run, free=verdict is Verdict.FREE)

@@ -2,12 +2,14 @@
 
 Knows nothing of boards or threads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engines.protocol import RunResult
-from noidle.jobs import EngineName
+from noidle.jobs import EngineName, Generate
 from noidle.results import JobError, JobResult, JobState, JobTimes
 from routing.board import Claim
+from routing.outcome import DEADLINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,18 @@ def failed(claim: Claim, place: Place, error: JobError) -> JobResult:
 
 def cancelled(claim: Claim, place: Place) -> JobResult:
     return _result(claim, place, JobState.CANCELLED)
+
+
+def overdue(claim: Claim, place: Place, text: str, tokens: Sequence[int]) -> JobResult:
+    """Its deadline passed while it ran; `text` and `tokens` are what this attempt emitted."""
+    job = claim.job
+    message = f"its deadline, {job.deadline_s:g} s after it was accepted, passed while it ran"
+    if not isinstance(job, Generate):
+        return failed(claim, place, JobError(code=DEADLINE, message=message))
+    made = (*claim.tokens, *tokens)
+    message += f": it had {len(made)} of {job.max_tokens} tokens"
+    result = failed(claim, place, JobError(code=DEADLINE, message=message))
+    return result.model_copy(update={"text": claim.text + text, "tokens": made})
 
 
 def _result(claim: Claim, place: Place, state: JobState) -> JobResult:

@@ -48,6 +48,9 @@ class Farewell:
                 return self._finish(run, ending.failed(claim, place, departure.error))
             case Yield():
                 return self._yield(run, departure)
+            case _ if run.overdue:
+                text = "".join(run.texts)
+                return self._finish(run, ending.overdue(claim, place, text, run.tokens))
             case Back():
                 known = self._board.hand_back(run.job_id, run.token, crashed=departure.crashed)
                 return Outcome(ending=Ending.HANDED_BACK if known else Ending.LOST)

@@ -44,18 +44,29 @@ class Run:
     emitted: bool = False
     # somebody cancelled the job: whatever the engine says, it ends as cancelled
     cancelled: bool = False
+    # its deadline passed: unless its engine says that it is done, it ends as failed
+    overdue: bool = False
     # it is to make room, and the engine was told so; with its memory, too
     paused: bool = False
     freed: bool = False
     # the job goes back; absent: it may stay. Time of the pool's clock at which to stop waiting
     # for the engine's last word
     leave_at_s: float | None = None
+    # what this attempt emitted so far, where a deadline may end it
+    texts: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     outcome: Outcome | None = None
     _over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def job_id(self) -> str:
         return self.claim.job.id
+
+    def keep(self, text: str, tokens: tuple[int, ...]) -> None:
+        """Of what it emits, what a result that comes too early is to show."""
+        if self.claim.job.deadline_s is not None and (text or tokens):
+            self.texts.append(text)
+            self.tokens += tokens
 
     def wait(self) -> Outcome:
         """Blocks the task's thread until the run left the pool."""

@@ -1,18 +1,18 @@
 #!lua
 -- Records and holds a job, once per id.
 --
--- Below the prefix: job:ID, held, held:SET, wake, alive, expires, models, full, retry (read), leases
+-- Below the prefix: job:ID, held, held:SET, wake, alive, expires, deadlines, models, full, retry (read), leases
 -- (counted), and of an ended job sent again stream:ID, result:ID, decisions:ID.
 -- Without the prefix: celery-task-meta-ID of an ended job sent again.
 --
 -- ARGV: id, digest, delivery, set, held limit, model, tokens wanted or '', ms to expiry or '',
---   planned ModelInfo or '', order or '' for that of acceptance, then the record's fields and
---   values.
+--   planned ModelInfo or '', order or '' for that of acceptance, ms to the deadline or '', then the
+--   record's fields and values.
 -- Answers: accepted | known | different | full, why | crowded, held jobs, seconds or ''
 --   | unknown_model, names… | context, tokens
 -- include base
 local id, digest, delivery, set, limit, model = unpack(ARGV, 1, 6)
-local tokens, expires, planned, order = unpack(ARGV, 7, 10)
+local tokens, expires, planned, order, deadline = unpack(ARGV, 7, 11)
 local key = P .. 'job:' .. id
 
 -- 1. the same id again
@@ -64,12 +64,13 @@ end
 local now = ms(NOW)
 if order == '' then order = now end
 call('HSET', key, 'state', 'held', 'accepted', now, 'held_since', now, 'set', set, 'order', order,
-  'digest', digest, 'delivery', delivery, 'model', model, unpack(ARGV, 11))
+  'digest', digest, 'delivery', delivery, 'model', model, unpack(ARGV, 12))
 if expires ~= '' then
   local moment = ms(NOW + expires)
   call('HSET', key, 'expires_at', moment)
   call('ZADD', P .. 'expires', moment, id)
 end
+if deadline ~= '' then call('ZADD', P .. 'deadlines', ms(NOW + deadline), id) end
 call('ZADD', P .. 'alive', now, id)
 hold(id, set, order)
 wake()

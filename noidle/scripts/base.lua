@@ -33,6 +33,11 @@ local function since(moment)
   return math.max(0, NOW - (tonumber(moment) or NOW))
 end
 
+-- record: accepted, deadline_s
+local function overdue(record)
+  return record.deadline_s and NOW >= record.accepted + 1000 * record.deadline_s
+end
+
 local function wake()
   if call('EXISTS', P .. 'wake') == 0 then
     call('LPUSH', P .. 'wake', '1')

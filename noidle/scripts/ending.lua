@@ -3,6 +3,7 @@
 -- Beside those of base.lua this part touches, below the prefix,
 --   alive             zset        every job that has not ended
 --   expires           zset        id → when it must have started
+--   deadlines         zset        id → when it must have ended
 --   ended             list        the ids that ended last
 --   after             list        ids whose Celery links are to be sent
 --   models            hash        name → what is known of a model
@@ -13,7 +14,7 @@
 --   celery-task-meta-ID           Celery's entry, and the channel of that name
 local ENDING = {
   'state', 'set', 'order', 'pool', 'keep', 'after', 'group', 'parent', 'kind', 'model', 'accepted',
-  'held_since', 'held_ms', 'queued_ms', 'first', 'attempt', 'seed', 'token', 'spent',
+  'held_since', 'held_ms', 'queued_ms', 'first', 'attempt', 'seed', 'token', 'spent', 'deadline_s',
 }
 local ENDED_KEPT = 1000
 -- links wait for a router longer than a short-lived result does
@@ -88,6 +89,7 @@ local function end_record(id, record, state, result, entry)
   end
   call('ZREM', P .. 'alive', id)
   call('ZREM', P .. 'expires', id)
+  call('ZREM', P .. 'deadlines', id)
   if record.kind == 'train' and state ~= 'done' then forget_planned(id, record.model) end
   -- 2. the record keeps what status shows
   call('HSET', key, 'state', state, 'ended', ms(NOW))
@@ -132,4 +134,11 @@ local function end_without_result(id, record, state, code, message, error)
   end
   call('HSET', P .. 'job:' .. id, 'why', message)
   end_record(id, record, state, table.concat(parts), entry)
+end
+
+-- Ends a job that no pool has begun, or that is held again, because its deadline passed.
+local function end_overdue(id, record)
+  local message = string.format('its deadline, %g s after it was accepted, passed before it could end',
+    tonumber(record.deadline_s))
+  end_without_result(id, record, 'failed', 'deadline', message)
 end

@@ -15,7 +15,7 @@ local SHARED_MS = 86400000
 local key = P .. 'job:' .. id
 local record = read(id, { 'state', 'token', 'pool', 'claim', 'expires_at', 'attempt', 'leased',
   'queued_ms', 'job', 'seed', 'tokens', 'bytes', 'revision', 'checkpoint', 'accepted', 'held_ms',
-  'first' })
+  'first', 'deadline_s' })
 
 local function take()
   record.attempt = (tonumber(record.attempt) or 0) + 1
@@ -58,6 +58,10 @@ if record.token ~= token or not (record.state == 'leased' or repeated) then retu
 if record.pool ~= pool then return { 'elsewhere', record.pool } end
 if not repeated and NOW >= (tonumber(record.expires_at) or math.huge) then
   end_without_result(id, read(id, ENDING), 'expired', 'expired', 'expired before it could start')
+  return { 'stale' }
+end
+if not repeated and overdue(record) then
+  end_overdue(id, read(id, ENDING))
   return { 'stale' }
 end
 

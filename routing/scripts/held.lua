@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
--- The heads of the held sets, with all that the policy must know of them; ends what expired.
+-- The heads of the held sets, with all that the policy must know of them; ends what expired, and
+-- what waits past its deadline.
 --
--- Below the prefix: held, held:SET, job:ID; of expired jobs all that ending.lua names.
+-- Below the prefix: held, held:SET, expires, deadlines, job:ID; of jobs that end all that
+-- ending.lua names.
 --
 -- ARGV: heads a set, heads a class, turn (which sets are shown where a class has more sets than
---   heads), ms until an expired job that has a lease is looked at again.
+--   heads), ms until a job that is late and has a lease is looked at again.
 -- Answers: a JSON array of [facts, order, accepted, held since, tokens emitted, alone, storage]
 -- include base
 -- include ending
@@ -22,6 +24,19 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'expires', '-inf', ms(NOW), 'LIMI
     call('ZADD', P .. 'expires', ms(NOW + later), id)
   else
     call('ZREM', P .. 'expires', id)
+  end
+end
+
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', ms(NOW), 'LIMIT', 0,
+    EXPIRED_AT_ONCE)) do
+  local record = read(id, ENDING)
+  if record.state == 'held' or record.state == 'leased' then
+    end_overdue(id, record)
+  elseif record.state == 'running' or record.state == 'cancelling' then
+    -- its pool hears of it when it reports; it may be held again before that
+    call('ZADD', P .. 'deadlines', ms(NOW + later), id)
+  else
+    call('ZREM', P .. 'deadlines', id)
   end
 end
 

@@ -7,7 +7,8 @@
 -- ARGV: pool, ms a lease lasts, then for each run 12 values: id, token, bytes and tokens emitted
 --   before this report or '', text, number of tokens, tokens as JSON, revision or '', step or '',
 --   goal or '', loss or '', tokens per second or ''.
--- Answers: one character a run: g go on, p pause, f pause and free memory, c cancelled, l lost
+-- Answers: one character a run: g go on, p pause, f pause and free memory, c cancelled, d past its
+--   deadline, l lost
 -- include base
 local pool, lease_ms = ARGV[1], tonumber(ARGV[2])
 
@@ -79,7 +80,7 @@ for i = 3, #ARGV, 12 do
     revision = ARGV[i + 7], step = ARGV[i + 8], goal = ARGV[i + 9], loss = ARGV[i + 10],
     speed = ARGV[i + 11] }
   local record = read(id, { 'state', 'token', 'pool', 'bytes', 'tokens', 'stream_max', 'first', 'best',
-    'revision', 'leave' })
+    'revision', 'leave', 'accepted', 'deadline_s' })
   record.bytes = tonumber(record.bytes) or 0
   record.tokens = tonumber(record.tokens) or 0
   local answer = 'l'
@@ -89,7 +90,8 @@ for i = 3, #ARGV, 12 do
       keep(key, id, record, run)
       call('ZADD', P .. 'leases', ms(NOW + lease_ms), id)
       local stays = record.leave and (record.leave == 'free' and 'f' or 'p') or 'g'
-      answer = record.state == 'running' and stays or 'c'
+      answer = overdue(record) and 'd' or stays
+      if record.state == 'cancelling' then answer = 'c' end
     else
       -- Redis came back without the last text: the next attempt goes on behind what is there
       hold_again(id, read(id, { 'set', 'order', 'pool' }))

@@ -6,8 +6,11 @@ import json
 import os
 import signal
 
+import pytest
 from celery import Celery
 
+from noidle import Client
+from noidle.errors import JobFailed
 from noidle.results import JobState
 from routing.message import LEASED_HEADER
 from tests.integration.workers.processes import until
@@ -34,6 +37,28 @@ def test_a_leased_job_ends_with_a_result_that_says_where_it_ran(start, lender):
     assert result.pid != pool.pid
     times = result.times
     assert None not in (times.held_ms, times.queued_ms, times.total_ms, times.ttft_ms)
+
+
+def test_a_run_past_its_deadline_ends_at_its_next_step_with_what_it_has(start, lender, valkey_url):
+    start("pool", "cpu", NOIDLE_SLOTS="1")
+    lender.wait_for(POOL)
+    late = lender.accept(**LONG, deadline_s=1.0)
+    lender.lease(late, POOL)
+    result = lender.result(late)
+    assert (result.state, result.error.code) == ("failed", "deadline")
+    assert result.error.message.startswith("its deadline, 1 s after it was accepted, passed while")
+    assert 0 < len(result.tokens) < LONG["max_tokens"]
+    pieces = []
+    with Client(valkey_url) as client, pytest.raises(JobFailed, match="deadline"):
+        pieces.extend(client.job(late).stream())
+    assert "".join(pieces) == result.text
+    assert lender.board.loads() == {}
+    app = Celery("reader", broker=valkey_url, backend=valkey_url, set_as_current=False)
+    with pytest.raises(JobFailed, match="passed while it ran"):
+        app.AsyncResult(late).get(timeout=5)
+    app.close()
+    # its slot takes another
+    assert lender.result(lender.run(POOL, max_tokens=1)).state is JobState.DONE
 
 
 def test_a_message_that_comes_twice_runs_once(start, lender, valkey_client):

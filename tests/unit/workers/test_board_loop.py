@@ -175,6 +175,20 @@ def test_a_cancelled_run_is_dropped_and_ends_cancelled_whatever_it_says_last(wor
     assert [run.wait().result.state for run in (dropped, finished)] == ["cancelled"] * 2
 
 
+def test_a_run_past_its_deadline_is_dropped_and_fails_with_what_it_emitted(world, loop):
+    late, finished = (world.claimed(deadline_s=5, max_tokens=9) for _ in range(2))
+    loop.turn([step(late, "x ", (1,))])
+    world.clock.now_s += 6
+    loop.turn([step(late, "y ", (2,)), step(finished, "z", (3,))])
+    assert world.engine.sent == [Drop(run=late.token), Drop(run=finished.token)]
+    loop.turn([step(late, "w", (4,)), Dropped(run=late.token), done(finished, "z", (3,))])
+    result = late.wait().result
+    assert (result.state, result.error.code) == ("failed", "deadline")
+    assert (result.text, result.tokens) == ("x y w", (1, 2, 4))
+    assert finished.wait().result.state == "done"
+    assert world.board.loads() == {}
+
+
 def preempt(world, run, free=False):
     role = world.board.take_pump("r")
     urgent = f"urgent-{run.job_id}"

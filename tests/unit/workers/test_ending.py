@@ -9,7 +9,8 @@ from workers import ending
 
 
 def claim(**fields):
-    job = parse_job({"kind": "generate", "id": "j", "model": "m", "prompt": "p", **fields})
+    data = {"kind": "generate", "id": "j", "model": "m", "prompt": "p", **fields}
+    job = parse_job({name: value for name, value in data.items() if value is not None})
     return Claim(
         job=job,
         seed=3,
@@ -50,6 +51,20 @@ def test_all_that_an_engine_tells_of_a_run_is_in_its_result():
 def test_what_a_kind_of_job_has_not_is_absent():
     result = ending.done(claim(), PLACE, RunResult(train=TrainReport(steps=5)))
     assert (result.text, result.tokens, result.train.steps) == (None, None, 5)
+
+
+def test_a_run_that_was_too_late_keeps_what_it_emitted_and_says_how_far_it_was():
+    late = ending.overdue(claim(deadline_s=2.5, max_tokens=9), PLACE, "after", [3])
+    assert (late.state, late.error.code) == (JobState.FAILED, "deadline")
+    assert (late.text, late.tokens) == ("before after", (1, 2, 3))
+    assert late.error.message == (
+        "its deadline, 2.5 s after it was accepted, passed while it ran: it had 3 of 9 tokens"
+    )
+
+
+def test_a_training_that_was_too_late_has_no_text():
+    late = ending.overdue(claim(kind="train", prompt=None, text="t", deadline_s=9), PLACE, "", [])
+    assert (late.text, late.tokens, late.error.code) == (None, None, "deadline")
 
 
 def test_a_failed_run_keeps_its_error_and_a_cancelled_one_has_none():
