@@ -44,6 +44,12 @@ class Described:
         self.storage = env.get("NOIDLE_STORAGE", "echo")
         self.engine = env.get("NOIDLE_ENGINE", "echo")
 
+    def step_s_of(self, part_s: float, sequences: int) -> float:
+        """Seconds of a step that reads for `part_s` and makes a token for so many sequences."""
+        if not sequences:
+            return part_s
+        return max(part_s, self.step_s) + self.step_s_per_sequence * sequences
+
     def revision(self, model: str, former: str | None = None) -> str:
         """That of a run's former attempt while it is there, else the newest."""
         if model in self.models:

@@ -1,5 +1,5 @@
-"""The loop of an echo engine: what arrived, one part of a prompt, one token of each run, one
-event for everything that moved.
+"""The loop of an echo engine: what arrived, one part of a prompt and one token of each run in one
+step, one event for everything that moved.
 
 Owns time and the pipes; knows nothing of what a run says."""
 
@@ -39,8 +39,8 @@ class Loop:
         threading.Thread(target=self._read, daemon=True).start()
         self._greet()
         while self._take_ops():
-            read = self._prefill()
-            moved = self._step()
+            read, part_s = self._prefill()
+            moved = self._step(part_s)
             if read and read not in [step["run"] for step in moved]:
                 moved.append({"run": read})
             self._emit("step", runs=moved, loaded=self._loaded, **self._room())
@@ -139,26 +139,26 @@ class Loop:
         self._loaded.append(model)
         self._emit("step", runs=[], loaded=self._loaded)
 
-    def _prefill(self) -> str | None:
-        """One part of the oldest prompt that is not read yet; the run it belongs to."""
+    def _prefill(self) -> tuple[str | None, float]:
+        """One part of the oldest prompt that is not read yet: the run it belongs to, and the
+        seconds it takes of this step."""
         for run, state in self._runs.items():
             if state.prefill_left and not isinstance(state, Lesson):
                 size = min(state.prefill_left, self._described.chunk_tokens)
                 spent_s = size / self._described.prefill_tokens_per_s
-                time.sleep(spent_s)
                 state.prefill_left -= size
                 state.prefill_s += spent_s
-                return run
-        return None
+                return run, spent_s
+        return None, 0.0
 
-    def _step(self) -> list[Json]:
+    def _step(self, part_s: float) -> list[Json]:
+        """One pass over the weights reads the part and makes a token for each run."""
         ready = {run: state for run, state in self._runs.items() if not state.prefill_left}
         answers = [state for state in ready.values() if isinstance(state, Answer)]
-        if answers:
-            spent_s = self._described.step_s + self._described.step_s_per_sequence * len(answers)
-            time.sleep(spent_s)
-            for state in answers:
-                state.decode_s += spent_s
+        spent_s = self._described.step_s_of(part_s, len(answers))
+        time.sleep(spent_s)
+        for state in answers:
+            state.decode_s += spent_s
         return [self._advance(run, state) for run, state in ready.items()]
 
     def _advance(self, run: str, state: Answer | Reading | Lesson) -> Json:

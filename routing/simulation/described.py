@@ -1,6 +1,7 @@
 """A cluster as a TOML file describes it: its pools and their rates. Owns the file's fields and
 what may be in them; knows nothing of time."""
 
+import math
 import tomllib
 from enum import StrEnum
 from functools import cached_property
@@ -45,29 +46,54 @@ class DescribedPool(_Table):
     slots: Count
     kv_tokens: Count
     prefill_tokens_per_s: Positive
-    # the decode part of a step takes step_s + step_s_per_sequence * sequences
+    # a step takes the longer of step_s and of reading its part of a prompt, and
+    # step_s_per_sequence for each sequence that decodes
     step_s: Positive
     step_s_per_sequence: NotNegative
     # prompt tokens read in one step at most
     chunk_tokens: Count = 1024
     # seconds until the model is in memory, paid by the first job; 0: it is there
     load_s: NotNegative = 0.0
-    # KV of ended prompts kept for reuse by prompts that begin alike; 0: none
-    prefix_cache_tokens: Annotated[int, Field(ge=0)] = 0
+    # KV of prompts kept for those that begin alike: all room that no run uses, or at most so much
+    prefix_cache_tokens: Annotated[int, Field(ge=0)] | None = None
 
     @cached_property
     def engine(self) -> EngineName:
         return EngineName(self.pool.partition("@")[0].partition(".")[0])
 
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens of prompts that it keeps while nothing runs."""
+        if self.prefix_cache_tokens is None:
+            return self.kv_tokens
+        return min(self.prefix_cache_tokens, self.kv_tokens)
+
+    def step_s_of(self, part_s: float, decoding: int) -> float:
+        """Seconds of a step that reads for `part_s` and makes a token for so many sequences: one
+        pass over the weights does both."""
+        if not decoding:
+            return part_s
+        return max(part_s, self.step_s) + self.step_s_per_sequence * decoding
+
     def work_s(self, prompt: float, output: float, batch: int) -> float:
         """Seconds a run takes beside `batch - 1` others, when only its own prompt is read."""
-        step_s = self.step_s + self.step_s_per_sequence * batch
-        return prompt / self.prefill_tokens_per_s + output * step_s
+        parts = math.ceil(prompt / self.chunk_tokens)
+        part_s = prompt / parts / self.prefill_tokens_per_s
+        # the last part makes the first token
+        read_s = (parts - 1) * self.step_s_of(part_s, batch - 1)
+        return read_s + self.step_s_of(part_s, batch) + (output - 1) * self.step_s_of(0.0, batch)
+
+    def reading_s(self, prompt: float, output: float) -> float:
+        """Seconds of the whole pool that no other run's prompt or token can have."""
+        return prompt / self.prefill_tokens_per_s + output * self.step_s_per_sequence
+
+    def decoding_s(self, output: float) -> float:
+        """Seconds of the whole pool that its tokens cost in full batches."""
+        return output * (self.step_s / self.slots + self.step_s_per_sequence)
 
     def share_s(self, prompt: float, output: float) -> float:
-        """Seconds of the whole pool that a run costs in a full batch."""
-        step_s = self.step_s / self.slots + self.step_s_per_sequence
-        return prompt / self.prefill_tokens_per_s + output * step_s
+        """Seconds of the whole pool that a run costs at least in a full batch."""
+        return max(self.reading_s(prompt, output), self.decoding_s(output))
 
     def snapshot(self, weight_bytes: int, *, loaded: bool) -> PoolSnapshot:
         """What such a pool would publish."""
@@ -81,7 +107,7 @@ class DescribedPool(_Table):
             slots=self.slots,
             state=PoolState.READY,
             kv_tokens_total=self.kv_tokens,
-            prefix_cache_tokens=self.prefix_cache_tokens or None,
+            prefix_cache_tokens=self.cache_tokens or None,
             models=(MODEL,),
             loaded=(MODEL,) if loaded else (),
             storage=STORAGE,

@@ -2,10 +2,12 @@
 nothing of schedulers.
 
 The relaxation of scheduling on unrelated machines with release times: a request may be split over
-pools at will, and costs a pool the seconds its prompt takes there plus its share of decode steps
-in a full batch. For each release time r, the work that comes at or after r must fit between r and
-the end on every pool. Requests are gathered so that the program stays small; each gathering rounds
-work and releases down, so the bound stays true."""
+pools at will. A step is at least as long as its part of a prompt takes, and as its decoding takes
+in a full batch, so each pool's time bounds two sums: of what prompts take there, and of what decode
+steps take in full batches; to both goes what each sequence adds to a step. For each release time r,
+the work that comes at or after r must fit between r and the end on every pool. Requests are
+gathered so that the program stays small; each gathering rounds work and releases down, so the bound
+stays true."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +81,7 @@ def _works(described: Described, requests: Sequence[Request]) -> list[Work]:
 
 
 def _shared_blocks(described: Described, requests: Sequence[Request]) -> frozenset[int]:
-    if not any(pool.prefix_cache_tokens for pool in described.pools):
+    if not any(pool.cache_tokens for pool in described.pools):
         return frozenset()
     counts = Counter(block for one in requests for block in one.blocks)
     return frozenset(block for block, count in counts.items() if count > 1)
@@ -144,8 +146,8 @@ def _relaxed_s(pools: Sequence[DescribedPool], works: Sequence[Work]) -> float:
 
 
 class _Program:
-    """Variables: the end; for each pool and release time, the work there from then on; for each
-    work and pool, the part of it done there."""
+    """Variables: the end; for each pool and release time, the reading there from then on, then as
+    many for the decoding; for each work and pool, the part of it done there."""
 
     def __init__(self, pools: Sequence[DescribedPool], works: Sequence[Work]) -> None:
         import numpy as np
@@ -154,10 +156,11 @@ class _Program:
         self._works = works
         self._releases = sorted({work.release_s for work in works})
         self._pairs = [(w, i) for w, work in enumerate(works) for i in work.able]
-        self._tails = len(pools) * len(self._releases)
+        self._half = len(pools) * len(self._releases)
+        self._tails = 2 * self._half
         self.cost = np.zeros(1 + self._tails + len(self._pairs))
         self.cost[0] = 1.0
-        self.limits = -np.tile(np.array(self._releases), len(pools))
+        self.limits = -np.tile(np.array(self._releases), 2 * len(pools))
         self.wanted = np.concatenate([np.zeros(self._tails), np.ones(len(works))])
         self.equal = self._matrix(self._tails + len(works), [*self._sums(), *self._parts()])
         self.below = self._matrix(self._tails, self._ends())
@@ -180,9 +183,10 @@ class _Program:
         """The work in those sums; and all parts of a work are one whole."""
         at = {release_s: k for k, release_s in enumerate(self._releases)}
         for place, (w, i) in enumerate(self._pairs):
-            work, column = self._works[w], 1 + self._tails + place
+            work, pool, column = self._works[w], self._pools[i], 1 + self._tails + place
             row = i * len(self._releases) + at[work.release_s]
-            yield row, column, -self._pools[i].share_s(work.prompt, work.output)
+            yield row, column, -pool.reading_s(work.prompt, work.output)
+            yield self._half + row, column, -pool.decoding_s(work.output)
             yield self._tails + w, column, 1.0
 
     def _ends(self) -> Iterator[_Entry]:

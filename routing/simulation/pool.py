@@ -1,11 +1,12 @@
-"""A pool that batches continuously, in virtual time. Owns how fast runs go beside each other;
-knows nothing of who sent them there.
+"""A pool that batches continuously, in virtual time. Owns how fast runs go beside each other; knows
+nothing of who sent them there.
 
-An engine step reads one part of the oldest unread prompt, then makes one token for each sequence
-whose prompt is read, that one among them if it was its last part: what the engines of noidle do.
-Between two changes all steps are alike, so time is counted in steps: a sequence with 100 tokens to
-make ends 100 steps on, however long a step takes meanwhile. A start, an end or a prompt that is
-read changes the length of a step at once, not at the next step's beginning."""
+An engine step reads one part of the oldest unread prompt and makes one token for each sequence
+whose prompt is read, that one among them if it is its last part, in one pass over the weights: what
+the engines of noidle do. Between two changes all steps are alike, so time is counted in steps: a
+sequence with 100 tokens to make ends 100 steps on, however long a step takes meanwhile. A start, an
+end or a prompt that is read changes the length of a step at once, not at the next step's
+beginning."""
 
 import heapq
 import math
@@ -51,7 +52,7 @@ class SimulatedPool:
         self._part_s = 0.0
         self._decoding = 0
         self._due: list[_Due] = []
-        self._prefixes = Prefixes(described.prefix_cache_tokens)
+        self._prefixes = Prefixes(described.cache_tokens, described.kv_tokens)
 
     @property
     def free(self) -> int:
@@ -73,6 +74,7 @@ class SimulatedPool:
         self.in_flight += 1
         self.runs += 1
         self.kv_tokens += fate.request.kv_tokens
+        self._prefixes.join(fate.request)
         self._unread.append(fate)
         if len(self._unread) == 1:
             self._begin_reading()
@@ -118,15 +120,12 @@ class SimulatedPool:
             self.in_flight -= 1
             self._decoding -= 1
             self.kv_tokens -= fate.request.kv_tokens
+            self._prefixes.leave(fate.request)
         return ended
 
     @property
     def _step_s(self) -> float:
-        rates = self.described
-        step_s = self._part_s
-        if self._decoding:
-            step_s += rates.step_s + rates.step_s_per_sequence * self._decoding
-        return step_s
+        return self.described.step_s_of(self._part_s, self._decoding)
 
     def _begin_reading(self) -> None:
         fate = self._unread[0]
@@ -142,7 +141,7 @@ class SimulatedPool:
         heapq.heappush(self._due, _Due(join + output, number, _Point.LAST, fate))
 
     def _finish_reading(self) -> None:
-        self._prefixes.keep(self._unread.popleft().request)
+        self._prefixes.read(self._unread.popleft().request)
         self._part_s, self._read_at_step = 0.0, math.inf
         if self._unread:
             self._begin_reading()

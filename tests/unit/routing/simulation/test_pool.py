@@ -32,8 +32,9 @@ def run_until(pool: SimulatedPool, until_s: float) -> None:
 
 def test_a_run_alone_takes_its_prompt_and_its_steps() -> None:
     (fate,) = play(BATCHING, make_request(prompt=250, output=10))
-    assert fate.first_s == pytest.approx(0.25 + 0.15)
-    assert fate.finish_s == pytest.approx(0.25 + 10 * 0.15)
+    # three parts of 83 tokens; the last one is read by the step that makes the first token
+    assert fate.first_s == pytest.approx(0.25 * 2 / 3 + 0.15)
+    assert fate.finish_s == pytest.approx(0.25 * 2 / 3 + 10 * 0.15)
     assert fate.finish_s == pytest.approx(BATCHING.work_s(250, 10, 1))
 
 
@@ -42,19 +43,29 @@ def test_two_in_a_batch_slow_each_other_down_only_while_both_run() -> None:
         BATCHING, make_request(prompt=1, output=10), make_request(1, prompt=1, output=30)
     )
     # the second prompt is read a step after the first one
-    assert short.finish_s == pytest.approx(0.002 + 0.15 + 9 * 0.2)
+    assert short.finish_s == pytest.approx(0.15 + 9 * 0.2)
     assert long.finish_s == pytest.approx(short.finish_s + 21 * 0.15)
 
 
 def test_a_prompt_that_is_read_holds_up_those_that_decode() -> None:
+    slow = describe_pool(slots=2, step_s=0.02, step_s_per_sequence=0.05)
     first, second = play(
-        BATCHING,
+        slow,
         make_request(prompt=1, output=10),
-        make_request(1, prompt=1000, output=1, arrive_s=0.151),
+        make_request(1, prompt=1000, output=1, arrive_s=0.07),
     )
     # nine tokens are left, each of its steps reads 100 tokens of the other's prompt
-    assert first.finish_s == pytest.approx(0.151 + 9 * (0.15 + 0.1))
-    assert second.first_s == pytest.approx(first.finish_s + 0.1 + 0.15)
+    assert first.finish_s == pytest.approx(0.07 + 9 * (0.1 + 0.05))
+    assert second.first_s == pytest.approx(first.finish_s + 0.1 + 0.05)
+
+
+def test_a_short_part_is_read_within_the_step_of_those_that_decode() -> None:
+    first, _ = play(
+        BATCHING,
+        make_request(prompt=1, output=10),
+        make_request(1, prompt=1000, output=1, arrive_s=0.15),
+    )
+    assert first.finish_s == pytest.approx(10 * 0.15)
 
 
 def test_a_prefix_in_the_cache_is_not_read_again() -> None:
@@ -65,7 +76,17 @@ def test_a_prefix_in_the_cache_is_not_read_again() -> None:
     )
     _, second = play(described, whole, longer)
     assert second.reused == 200
-    assert second.first_s == pytest.approx(10.0 + 0.2 + 0.1)
+    assert second.first_s == pytest.approx(10.0 + 0.1 + 0.1)
+
+
+@pytest.mark.parametrize(("other", "reused"), [(16, 999), (80, 900), (300, 700), (990, 0)])
+def test_prompts_stay_in_all_room_that_runs_do_not_need(other, reused) -> None:
+    """A run comes between two with the same prompt of 1,000 tokens in a cache for 1,024."""
+    described = describe_pool(kv_tokens=1024)
+    fields = {"prompt": 1000, "output": 1, "blocks": tuple(range(10)), "block_tokens": 100}
+    between = make_request(1, prompt=other - 9, output=9, arrive_s=20.0)
+    first, last = make_request(**fields), make_request(2, **fields, arrive_s=40.0)
+    assert play(described, first, between, last)[-1].reused == reused
 
 
 def test_a_small_cache_forgets_the_end_of_a_prefix_first() -> None:
@@ -88,8 +109,8 @@ def test_the_first_job_waits_until_the_model_is_in_memory() -> None:
         make_request(prompt=100, output=10),
         make_request(1, prompt=100, output=10, arrive_s=20.0),
     )
-    assert first.finish_s == pytest.approx(5.0 + 1.1)
-    assert second.finish_s == pytest.approx(20.0 + 1.1)
+    assert first.finish_s == pytest.approx(5.0 + 1.0)
+    assert second.finish_s == pytest.approx(20.0 + 1.0)
 
 
 def test_a_pool_takes_no_more_than_its_slots_and_cache() -> None:
@@ -109,13 +130,14 @@ def stepwise(described: DescribedPool, requests: list[Request]) -> list[float]:
     now_s = 0.0
     while any(left):
         reading = next((i for i, tokens in enumerate(unread) if tokens), None)
+        part = 0
         if reading is not None:
             part = min(unread[reading], described.chunk_tokens)
-            now_s += part / described.prefill_tokens_per_s
             unread[reading] -= part
         decoding = [i for i in range(len(requests)) if left[i] and not unread[i]]
-        if decoding:
-            now_s += described.step_s + described.step_s_per_sequence * len(decoding)
+        part_s = part / described.prefill_tokens_per_s
+        step_s = max(part_s, described.step_s) if decoding else part_s
+        now_s += step_s + described.step_s_per_sequence * len(decoding)
         for i in decoding:
             left[i] -= 1
             if not left[i]:
@@ -127,10 +149,11 @@ def stepwise(described: DescribedPool, requests: list[Request]) -> list[float]:
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 40)), min_size=1, max_size=6),
     st.floats(0.0, 0.1),
+    st.floats(0.01, 0.5),
 )
-def test_counting_in_steps_is_as_good_as_stepping(sizes, per_sequence) -> None:
+def test_counting_in_steps_is_as_good_as_stepping(sizes, per_sequence, step_s) -> None:
     """Prompts of whole parts, since a pool reads all parts of one prompt alike."""
-    described = describe_pool(slots=8, step_s_per_sequence=per_sequence)
+    described = describe_pool(slots=8, step_s=step_s, step_s_per_sequence=per_sequence)
     requests = [
         make_request(number, prompt=100 * parts, output=output)
         for number, (parts, output) in enumerate(sizes)
