@@ -30,6 +30,10 @@ LOOKED_AT = 24
 """A look that is not deep ends with so many jobs: the pump takes another one at once if slots
 were leased, and those behind jobs that wait are looked at by the next deep one."""
 
+GLANCES = 64
+"""Of jobs that are not looked at, so many with a deadline are asked whether they can still meet it,
+as if nobody waited before them."""
+
 _ViewKey = tuple[str, str, EngineName | None, str | None, int]
 
 
@@ -95,12 +99,14 @@ class _Decider:
     def decide(self, jobs: Sequence[HeldJob], *, deep: bool) -> list[Placement]:
         placements = []
         # jobs that a pool could run, and those of them that came when nothing was free
-        seen = shown = 0
+        seen = shown = glances = 0
         for job in jobs:
             if self.look.slots_left <= 0:
                 shown += 1
             if shown > WAITING_SHOWN or (seen >= LOOKED_AT and not deep):
-                placements.append(Placement(job, Action.WAIT))
+                asked = job.deadline_ms is not None and glances < GLANCES
+                glances += asked
+                placements.append(self.glance(job) if asked else Placement(job, Action.WAIT))
                 continue
             placement = self.place(job)
             seen += placement.best is not None
@@ -129,6 +135,16 @@ class _Decider:
         spurns = view.open_count > 0
         self.wait(job, view, i, forecast, need)
         return Placement(job, Action.WAIT, view, need, moment, rows, i, forecast, spurns)
+
+    def glance(self, job: HeldJob) -> Placement:
+        """Takes nothing from anybody: a job that must wait waits, one that is late is refused."""
+        view = self.view(job)
+        need, moment = self.need(job, view), len(self.look.log)
+        rows = rank(job, view, need) if view.count else None
+        found = None if rows is None else best(job, view, need, rows)
+        if found is not None and self.is_late(job, found[1][0]):
+            return Placement(job, Action.REFUSED, view, need, moment, rows, *found)
+        return Placement(job, Action.WAIT)
 
     def is_late(self, job: HeldJob, finish_s: float) -> bool:
         """How long a whole training takes is not predicted."""

@@ -212,6 +212,22 @@ def test_a_refused_deadline_says_what_was_predicted() -> None:
     )
 
 
+@pytest.mark.parametrize("deep", [True, False])
+def test_a_deadline_that_cannot_be_met_is_refused_behind_any_number_of_others(deep: bool) -> None:
+    """Those that are not looked at were held, and told nothing, until their turn came."""
+    running = () if not deep else (make_promise("cuda@a", 5.0),)
+    cluster = make_cluster(make_pool("cuda@a", slots=1 if deep else 99), running=running)
+    first = [make_job() for _ in range(40)]
+    late, soon = due(0.5, job_class=JobClass.BACKGROUND), due(60, job_class=JobClass.BACKGROUND)
+    placements = {
+        one.job.id: one for one in decide([*first, late, soon], cluster, NOW_MS, deep=deep)
+    }
+    assert placements[soon.id].view is None, "it was not looked at"
+    assert placements[late.id].action is Action.REFUSED
+    assert reason_of(placements[late.id]).startswith("its deadline is in 0.50 s, and the best pool")
+    assert placements[soon.id].action is Action.WAIT
+
+
 def test_parts_of_a_prompt_are_read_between_steps_of_others() -> None:
     """Ten parts of 100 tokens, each beside a decode step of 0.1 s."""
     rates = Rates(prefill_tokens_per_s=1000.0, step_s=0.1, chunk_tokens=100)
