@@ -22,6 +22,8 @@ class Batch:
         self._rates = rates
         self._runs: dict[Sequence, TextRun] = {}
         self._steps = self._core.stats().steps
+        # a step under way waited for something else that computed
+        self._disturbed = False
 
     @property
     def runs(self) -> list[TextRun]:
@@ -32,6 +34,12 @@ class Batch:
     def decodes(self) -> bool:
         """Whether somebody waits for the next token."""
         return any(sequence.decoding for sequence in self._core.running)
+
+    @property
+    def unread_rank(self) -> int | None:
+        """That of the most urgent run whose first token is still to come."""
+        unread = [one for one in (*self._core.running, *self._core.waiting) if _unread(one)]
+        return min((one.rank for one in unread), default=None)
 
     @property
     def idle(self) -> bool:
@@ -49,6 +57,11 @@ class Batch:
         self._leave(run)
         self._outbox.end(run, Dropped(run=run.id))
 
+    def disturb(self) -> None:
+        """Something else computed: what was under way beside it tells nothing of its speed."""
+        executor = self._core.executor
+        self._disturbed = executor.asynchronous or executor.flights > 1
+
     def step(self) -> int:
         """One step of the core; how many runs decoded in what landed."""
         for output in self._core.step():
@@ -64,7 +77,9 @@ class Batch:
             # each of several steps under way serves a part of the runs, one after the other
             every = max(rows, sum(one.decoding for one in self._core.running))
             rows, spent_s = every, spent_s * every / rows
-        self._rates.step(rows, stats.chunk_tokens, spent_s)
+        if not self._disturbed:
+            self._rates.step(rows, stats.chunk_tokens, spent_s)
+        self._disturbed = False
         return rows
 
     def _hear(self, run: TextRun, output: Output) -> None:
@@ -101,3 +116,8 @@ class Batch:
         for sequence in [one for one, known in self._runs.items() if known is run]:
             del self._runs[sequence]
             self._core.drop(sequence)
+
+
+def _unread(one: Sequence) -> bool:
+    """What was evicted reads again; what has just been read is on its way until a token shows."""
+    return not one.decoding or one.first_token_s is None

@@ -45,6 +45,17 @@ class Desk:
     def busy(self) -> bool:
         return bool(self._runs or self._boarding or self._preloads)
 
+    @property
+    def unread_rank(self) -> int | None:
+        """That of the most urgent prompt that is unread, among those whose model is here."""
+        ranks = [batch.unread_rank for batch in self._batches.values()]
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+    def disturb(self) -> None:
+        """Something else computed since the last pass."""
+        for batch in self._batches.values():
+            batch.disturb()
+
     def begin(self, start: Start, job: Generate | Score) -> None:
         """
         Raises:

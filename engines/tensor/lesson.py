@@ -22,6 +22,7 @@ from engines.protocol import (
 from engines.tensor.outbox import Outbox
 from engines.tensor.porter import Porter, Progress
 from engines.tensor.rates import RateBook
+from engines.tensor.sharing import RANKS
 from noidle.jobs import Train
 from noidle.snapshot import ModelInfo
 from tensor_llm.train_run import TrainRun
@@ -42,6 +43,8 @@ class Classroom:
     open: Callable[[Start, Train, Progress], TrainRun]
     # keeps an opened run for its next slice
     keep: Callable[[Train, str, TrainRun], None]
+    # until the device has done what it was given: else parts would only queue up before it
+    wait: Callable[[], None]
     clock: Callable[[], float]
 
 
@@ -49,7 +52,7 @@ class Lesson:
     """Advance it part by part until it ended."""
 
     def __init__(self, start: Start, job: Train, room: Classroom) -> None:
-        self.id = start.run
+        self.id, self.rank = start.run, RANKS[job.job_class]
         self._start, self._job, self._room = start, job, room
         # when its first step began: reading a long text must not use a slice up
         self._began_s: float | None = None
@@ -118,6 +121,7 @@ class Lesson:
             began_s = self._room.clock()
             try:
                 next(parts)
+                self._room.wait()
             except StopIteration as end:
                 loss = end.value
                 break
@@ -155,6 +159,7 @@ class Lesson:
         while True:
             try:
                 next(parts)
+                self._room.wait()
             except StopIteration as end:
                 report = end.value
                 break

@@ -1,5 +1,5 @@
-"""The engine's loop: what arrived, a part of the prompts, a decode step, a part of a training
-step, then one event for everything that moved.
+"""The engine's loop: what arrived, a part of the prompts, a decode step, one event for everything
+that moved; then a part of a training step, and what became of that.
 
 Owns the order and the sharing of time between kinds of work. Knows nothing of how any of it is
 computed."""
@@ -33,6 +33,7 @@ from engines.tensor.outbox import Outbox, Refused
 from engines.tensor.pace import Pace
 from engines.tensor.rates import TELL_EVERY_S, RateBook
 from engines.tensor.school import School
+from engines.tensor.sharing import Turns, share_of_training
 from engines.tensor.threads import Threads
 from noidle.errors import NoidleError
 from noidle.jobs import KINDS, EngineName, Train, parse_job
@@ -92,7 +93,8 @@ class Loop:
             clock=clock,
             pulse=self._pulse,
         )
-        self._still_there_at_s = self._learn_at_s = clock()
+        self._turns = Turns()
+        self._still_there_at_s = clock()
 
     def run(self) -> None:
         """Until told to stop."""
@@ -104,10 +106,12 @@ class Loop:
                     return
                 self._apply(op)
             decoded = self._desk.advance()
-            learnt = self._learn(others=decoded is not None)
-            computed = learnt or decoded is not None
             self._say_who_waits()
             self._tell(decoded or 0)
+            computed = decoded is not None
+            if self._learn(others=computed):
+                computed = True
+                self._tell(decoded or 0)
 
     def _wait_s(self) -> float | None:
         """How long there is nothing to do but to listen."""
@@ -168,14 +172,18 @@ class Loop:
             self._warn(error)
 
     def _learn(self, *, others: bool) -> bool:
-        """A part of a training step; beside other work no more than half of the time."""
-        began_s = self._clock()
-        if others and began_s < self._learn_at_s:
-            return False
+        """A part of a training step, where its share of the time allows."""
+        began_s, rank = self._clock(), self._school.rank
+        if rank is not None:
+            unread = self._desk.unread_rank
+            share = share_of_training(rank, others=others, unread_rank=unread)
+            if not self._turns.due(share, began_s):
+                return False
         with self._threads.all_of_them():
             learnt = self._school.advance()
-        ended_s = self._clock()
-        self._learn_at_s = ended_s + (ended_s - began_s)
+        if learnt:
+            self._turns.took(began_s, self._clock())
+            self._desk.disturb()
         return learnt
 
     def _say_who_waits(self) -> None:

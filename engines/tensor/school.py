@@ -70,6 +70,7 @@ class School:
             rates=rates,
             open=self._open,
             keep=self._keep,
+            wait=device.wait,
             clock=clock,
         )
         self._lessons: deque[Lesson] = deque()
@@ -83,6 +84,11 @@ class School:
     def keeps(self) -> bool:
         """Something is to be forgotten when its time is over: keep advancing."""
         return self._kept is not None
+
+    @property
+    def rank(self) -> int | None:
+        """How urgent the present slice is; None while nobody learns."""
+        return self._lessons[0].rank if self._lessons else None
 
     def begin(self, start: Start, job: Train) -> None:
         """

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from engines.protocol import RunResult, RunStep, Start
 from engines.tensor.library import Resident
+from engines.tensor.sharing import RANKS
 from noidle.errors import InvalidJob
-from noidle.jobs import Generate, JobClass, Score
+from noidle.jobs import Generate, Score
 from tensor_llm.sampling import Sampling
 from tensor_llm.score import perplexity
 from tensor_llm.serving.core import Output
@@ -18,7 +19,6 @@ from tensor_llm.serving.sequence import Sequence
 from tensor_llm.text_stream import TextStream
 
 LOGPROB_DIGITS = 5
-_RANKS = {job_class: rank for rank, job_class in enumerate(JobClass)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Answer:
     @property
     def request(self) -> Request | None:
         """What it asks next; None where nothing more is needed."""
-        rank = _RANKS[self._job.job_class]
+        rank = RANKS[self._job.job_class]
         tokens = (*self._entry.tokens, *self._start.tokens)
         if self._rereads:
             return Request(tokens=tokens, max_tokens=0, rank=rank, score=True)
@@ -191,7 +191,7 @@ class Scoring:
         if len(entry.tokens) < 2:
             raise InvalidJob.of("text", job.text, "text of at least 2 tokens")
         self.id, self.resident = start.run, resident
-        self._rank, self._entry, self._clock = _RANKS[job.job_class], entry, clock
+        self._rank, self._entry, self._clock = RANKS[job.job_class], entry, clock
         self._logprobs: list[float] = []
         self._sequence: Sequence | None = None
         self._heard_s = clock()
