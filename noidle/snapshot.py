@@ -48,8 +48,8 @@ class ModelInfo(_Wire):
     bytes_per_token: float = 3.0
 
 
-class Rates(_Wire):
-    """Measured speed of a pool's engine; what was not measured yet is absent."""
+class ModelRates(_Wire):
+    """Measured speed of an engine with one model; what was not measured yet is absent."""
 
     prefill_tokens_per_s: float | None = None
     # one decode step takes step_s + step_s_per_sequence * batch
@@ -57,12 +57,23 @@ class Rates(_Wire):
     step_s_per_sequence: float | None = None
     # prompt tokens read in one step, beside which the others decode; absent: not told
     chunk_tokens: float | None = None
+    # standard error of the fit by its value, of prefill and of decode steps; absent: exact
+    prefill_error: float | None = None
+    step_error: float | None = None
+
+
+class Rates(ModelRates):
+    """Measured speed of a pool's engine; its own figures are those of the model it used last."""
+
     # seconds to load a model, by bytes of weights
     load_bytes_per_s: float | None = None
     train_tokens_per_s: float | None = None
-    # standard error of the fit by its value, of prefill and of decode steps
-    prefill_error: float | None = None
-    step_error: float | None = None
+    # by name, where the engine tells models apart
+    models: dict[str, ModelRates] = {}
+
+    def of(self, model: str) -> ModelRates:
+        """Those of a model that was never used here are another's: better than none."""
+        return self.models.get(model, self)
 
 
 class PoolSnapshot(_Wire):

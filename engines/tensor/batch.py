@@ -78,7 +78,7 @@ class Batch:
             every = max(rows, sum(one.decoding for one in self._core.running))
             rows, spent_s = every, spent_s * every / rows
         if not self._disturbed:
-            self._rates.step(rows, stats.chunk_tokens, spent_s)
+            self._rates.of(self.resident.name).step(rows, stats.chunk_tokens, spent_s)
         self._disturbed = False
         return rows
 

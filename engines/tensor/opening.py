@@ -6,6 +6,7 @@ holds. Knows nothing of who asks for a model.
 The cache holds at least one longest run, so that one which was let in can always end."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -53,11 +54,11 @@ class MemoryOpener:
         slots: int,
         limit_bytes: int | None,
         rates: RateBook,
-        part_tokens: Callable[[], int],
+        part_tokens: Callable[[str], int],
         say: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        """`part_tokens`: of prompts, to be read in the next step; `say` is told of loads."""
+        """`part_tokens`: of prompts, to be read in a model's next step; `say` is told of loads."""
         self._store, self._device = store, device
         self._slots, self._limit_bytes = slots, limit_bytes
         self._rates, self._part_tokens = rates, part_tokens
@@ -143,7 +144,7 @@ class MemoryOpener:
             device=place,
             rows=self._slots,
             kv_tokens=tokens,
-            chunk=self._part_tokens,
+            chunk=partial(self._part_tokens, loaded.name),
             kv_dtype=dtype,
             clock=self._clock,
         )
@@ -175,7 +176,7 @@ class MemoryOpener:
         core = Core(
             executor,
             rows=self._slots,
-            chunk_tokens=self._part_tokens,
+            chunk_tokens=partial(self._part_tokens, loaded.name),
             salt=f"{loaded.name}/{loaded.revision}",
             clock=self._clock,
         )

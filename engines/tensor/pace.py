@@ -20,14 +20,15 @@ class Pace:
         # models that take a step in this pass
         self.models = 1
 
-    def part_tokens(self) -> int:
-        per_s = self._rates.prefill.per_s
+    def part_tokens(self, model: str) -> int:
+        rates = self._rates.of(model)
+        per_s = rates.prefill.per_s
         if per_s is None:
             return FIRST_PART
-        step = self._rates.decode.fit()
+        step = rates.decode.fit()
         # what a decode step takes anyway, a part may take too: both are one pass over the weights
         beside = _tokens(per_s * max(PART_S / self.models, step[0] if step else 0.0))
-        self._rates.chunk_tokens = beside
+        rates.chunk_tokens = beside
         return beside if self.decoding else _tokens(per_s * ALONE_PART_S / self.models)
 
 

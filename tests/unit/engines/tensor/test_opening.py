@@ -62,7 +62,7 @@ class World:
             slots=SLOTS,
             limit_bytes=limit_bytes,
             rates=RateBook(lambda: 0.0),
-            part_tokens=lambda: 64,
+            part_tokens=lambda model: 64,
             say=self.said.append,
             clock=iter(range(1000)).__next__,
         )

@@ -9,12 +9,12 @@ from engines.tensor.rates import RateBook
 def pace(tokens_per_s=None):
     rates = RateBook(lambda: 0.0)
     if tokens_per_s:
-        rates.prefill.add(tokens_per_s, 1.0)
+        rates.of("m").prefill.add(tokens_per_s, 1.0)
     return Pace(rates)
 
 
 def test_before_the_speed_is_known_a_part_is_small():
-    assert pace().part_tokens() == FIRST_PART
+    assert pace().part_tokens("m") == FIRST_PART
 
 
 @pytest.mark.parametrize(
@@ -25,22 +25,22 @@ def test_a_part_takes_a_tenth_of_a_second_beside_others_and_a_quarter_alone(
 ):
     one = pace(1000)
     one.decoding, one.models = decoding, models
-    assert one.part_tokens() == 1000 * part_s
+    assert one.part_tokens("m") == 1000 * part_s
 
 
 def test_no_part_is_tiny_or_huge():
-    assert pace(10).part_tokens() == SMALLEST_PART
-    assert pace(1e6).part_tokens() == LARGEST_PART
+    assert pace(10).part_tokens("m") == SMALLEST_PART
+    assert pace(1e6).part_tokens("m") == LARGEST_PART
 
 
 def test_routers_are_told_what_is_read_beside_others():
     one = pace(1000)
-    assert one.part_tokens() == 250
-    assert one._rates.chunk_tokens == 100
+    assert one.part_tokens("m") == 250
+    assert one._rates.of("m").chunk_tokens == 100
 
 
 def test_where_a_decode_step_takes_long_a_part_beside_it_may_take_as_long():
     one = pace(1000)
     one.decoding = True
-    one._rates.decode.add(1, 0.2)
-    assert one.part_tokens() == 200
+    one._rates.of("m").decode.add(1, 0.2)
+    assert one.part_tokens("m") == 200
