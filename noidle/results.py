@@ -159,6 +159,24 @@ class PoolVerdict(_Wire):
     finish_s: float | None = None
 
 
+class PoolGroup(_Wire):
+    """Pools that a decision does not tell one by one, alike in what keeps the job from them."""
+
+    # slower or refused
+    outcome: str
+    # in words
+    reason: str
+    count: int
+    # predicted seconds until the job could start there, least and most
+    start_from_s: float | None = None
+    start_to_s: float | None = None
+    # likewise to its last token, at best
+    finish_from_s: float | None = None
+    finish_to_s: float | None = None
+    # their names, as many as are kept
+    pools: tuple[str, ...] = ()
+
+
 class Decision(_Wire):
     """One look of the router at one job."""
 
@@ -170,3 +188,5 @@ class Decision(_Wire):
     queue: str | None = None
     reason: str
     verdicts: tuple[PoolVerdict, ...] = ()
+    # all other pools
+    rest: tuple[PoolGroup, ...] = ()

@@ -8,12 +8,14 @@ from itertools import islice
 import numpy as np
 
 from noidle.results import Decision, PoolVerdict
+from routing.causes import WORDS
 from routing.forecast import at, decode_s, unread
 from routing.gate import Refused, kv_too_small, refusal, too_long
+from routing.groups import groups_of
 from routing.placement import Action, Cause, Forecast, Placement
 
 VERDICTS_KEPT = 12
-"""With more pools than this the rest is only counted; decisions lie in Redis."""
+"""With more pools than this the rest is told in groups; decisions lie in Redis."""
 SHOWN_S = 0.005
 """Shorter waits for a model are rounding."""
 FREE_SOUGHT = 200
@@ -25,18 +27,17 @@ REASONS_NAMED = 3
 def decision_of(placement: Placement, now_ms: int) -> Decision:
     """The decision with a verdict for each pool, the best first, refusals last."""
     pool = placement.pool
-    verdicts = _forecasts(placement)
-    verdicts += _refusals(placement, VERDICTS_KEPT - len(verdicts))
-    view = placement.view
-    more = len(view.look.roster.pools) - len(verdicts) if view else 0
+    told = dict(_forecasts(placement))
+    told |= _refusals(placement, VERDICTS_KEPT - len(told))
     return Decision(
         job=placement.job.id,
         at_ms=now_ms,
         action=placement.action.value,
         pool=pool.pool if pool else None,
         queue=placement.grant.queue if placement.grant else None,
-        reason=reason_of(placement) + (f" (and {more} more pools)" if more > 0 else ""),
-        verdicts=tuple(verdicts),
+        reason=reason_of(placement),
+        verdicts=tuple(told.values()),
+        rest=groups_of(placement, told),
     )
 
 
@@ -63,7 +64,7 @@ def _unplaceable(placement: Placement) -> str:
 def _refusals_named(placement: Placement) -> str:
     assert placement.view is not None
     found = _refused(placement)
-    named = [f"{pool} {one.reason}" for pool, one in islice(found, REASONS_NAMED)]
+    named = [f"{_name(placement, i)} {one.reason}" for i, one in islice(found, REASONS_NAMED)]
     more = len(placement.view.look.roster.pools) - len(named)
     return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
 
@@ -98,25 +99,12 @@ def _waits(placement: Placement) -> str:
     assert pool is not None
     assert forecast is not None
     finish_s, start_s, cause, _ = forecast
-    words = f"waits {start_s:.2f} s for {pool.pool} ({_CAUSES[cause]}) and ends in {finish_s:.2f} s"
+    words = f"waits {start_s:.2f} s for {pool.pool} ({WORDS[cause]}) and ends in {finish_s:.2f} s"
     free = _nearest_free(placement)
     if free is None:
         return f"{words}; no pool could start it now"
     name, other = _name(placement, free), _forecast(placement, free)
     return f"{words}; {name} is free but would need {other[0]:.2f} s"
-
-
-_CAUSES = {
-    Cause.FREE: "a slot is free",
-    Cause.FULL: "all slots are taken",
-    Cause.SPARE: "what is free there is kept for more urgent work",
-    Cause.KV: "too little KV cache is free",
-    Cause.MEMORY: "too little memory is free",
-    Cause.FENCED: "what is free is reserved for a job before it",
-    Cause.TRAINING: "another training runs there",
-    Cause.ALONE: "the job must run alone",
-    Cause.READING: "prompts sent there before it are still to be read",
-}
 
 
 _OUTCOMES = {Action.LEASE: "chosen", Action.WAIT: "wait", Action.REFUSED: "too late"}
@@ -159,8 +147,8 @@ def _forecast(placement: Placement, i: int) -> Forecast:
     return at(placement.job, view, i, view.look.was(i, placement.moment), need)
 
 
-def _forecasts(placement: Placement) -> list[PoolVerdict]:
-    return [_verdict(placement, i) for i in _nearest(placement, VERDICTS_KEPT)]
+def _forecasts(placement: Placement) -> list[tuple[int, PoolVerdict]]:
+    return [(i, _verdict(placement, i)) for i in _nearest(placement, VERDICTS_KEPT)]
 
 
 def _verdict(placement: Placement, i: int) -> PoolVerdict:
@@ -170,7 +158,7 @@ def _verdict(placement: Placement, i: int) -> PoolVerdict:
     return PoolVerdict(
         pool=_name(placement, i),
         outcome=outcome,
-        reason=f"{_CAUSES[cause]}{start}; {_work(placement, i, finish_s - start_s, batch)}",
+        reason=f"{WORDS[cause]}{start}; {_work(placement, i, finish_s - start_s, batch)}",
         finish_s=round(finish_s, 3),
     )
 
@@ -197,14 +185,14 @@ def _work(placement: Placement, i: int, whole_s: float, batch: int) -> str:
     return ", ".join(parts)
 
 
-def _refusals(placement: Placement, room: int) -> list[PoolVerdict]:
-    return [
-        PoolVerdict(pool=pool, outcome="refused", reason=one.reason)
-        for pool, one in islice(_refused(placement), max(room, 0))
-    ]
+def _refusals(placement: Placement, room: int) -> dict[int, PoolVerdict]:
+    return {
+        i: PoolVerdict(pool=_name(placement, i), outcome="refused", reason=one.reason)
+        for i, one in islice(_refused(placement), max(room, 0))
+    }
 
 
-def _refused(placement: Placement) -> Iterator[tuple[str, Refused]]:
+def _refused(placement: Placement) -> Iterator[tuple[int, Refused]]:
     """The pools that could not run it, each with the reason."""
     job, view, need = placement.job, placement.view, placement.need
     if view is None or need is None:
@@ -218,4 +206,4 @@ def _refused(placement: Placement) -> Iterator[tuple[str, Refused]]:
         elif no is None and need.kv_tokens > limits[i]:
             no = kv_too_small(need.kv_tokens, pool)
         if no is not None:
-            yield pool.pool, no
+            yield i, no

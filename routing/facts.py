@@ -93,8 +93,11 @@ class SceneFacts:
         count = len(pools)
         self.refused: Marks = np.zeros(count, bool)
         self.lasting: Marks = np.zeros(count, bool)
+        # by which of the reasons each pool is refused
+        self.codes: NDArray[np.intp] = np.zeros(count, np.intp)
+        self.reasons: list[str] = []
         # pools that are alike to the gate are asked about once
-        self._known: dict[Any, tuple[bool, bool]] = {}
+        self._known: dict[Any, tuple[bool, bool, int]] = {}
         for i, pool in enumerate(pools):
             self.set(i, pool)
 
@@ -103,8 +106,14 @@ class SceneFacts:
         found = self._known.get(gist)
         if found is None:
             no = standing_refusal(self._job, pool, self.model)
-            found = self._known[gist] = no is not None, no is not None and no.lasting
-        self.refused[i], self.lasting[i] = found
+            code = 0 if no is None else self._code(no.reason)
+            found = self._known[gist] = no is not None, no is not None and no.lasting, code
+        self.refused[i], self.lasting[i], self.codes[i] = found
+
+    def _code(self, reason: str) -> int:
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return self.reasons.index(reason)
 
 
 def _to_gate(pool: PoolSnapshot) -> tuple[Any, ...]:

@@ -30,13 +30,15 @@ class View:
         self.look = look
         self.lane = lane
         self.kept = kept
+        self.scene = scene
         self.model = scene.model
         self.context = scene.model.context or math.inf
-        short = look.short_of(lane.facts.load_bytes)
-        self.able: Marks = ~(scene.refused | look.silent | short)
+        # too little memory for the weights
+        self.short: Marks = look.short_of(lane.facts.load_bytes)
+        self.able: Marks = ~(scene.refused | look.silent | self.short)
         idle = (look.roster.in_flight == 0) & ~look.roster.starting
         # a refusal that stands as long as job and pool are what they are
-        self.lasting: Marks = scene.lasting | (short & idle)
+        self.lasting: Marks = scene.lasting | (self.short & idle)
         self.count = int(self.able.sum())
         limits = lane.facts.kv_limit[self.able]
         self.kv_least = float(limits.min()) if self.count else 0.0

@@ -5,6 +5,7 @@ from noidle.snapshot import PoolState, Pressure
 from routing.board import HeldJob, PoolLoad
 from routing.cluster import Cluster
 from routing.explanation import VERDICTS_KEPT, decision_of, reason_of
+from routing.groups import NAMED
 from routing.placement import Action, Placement
 from routing.policy import decide
 from tests.unit.routing.builders import (
@@ -106,4 +107,8 @@ def test_the_verdicts_of_many_pools_are_bounded_and_the_rest_is_counted() -> Non
     decision = decision_of(only(make_job(), make_cluster(*pools)), NOW_MS)
     assert len(decision.verdicts) == VERDICTS_KEPT
     assert decision.verdicts[0].pool == decision.pool == "cpu@99"
-    assert decision.reason.endswith(f"(and {100 - VERDICTS_KEPT} more pools)")
+    (group,) = decision.rest
+    assert (group.outcome, group.reason) == ("slower", "a slot is free")
+    assert group.count == 100 - VERDICTS_KEPT
+    assert group.pools == tuple(f"cpu@{i}" for i in range(NAMED))
+    assert (group.finish_from_s, group.finish_to_s) == (0.115, 10.001)
