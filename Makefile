@@ -4,7 +4,7 @@ BIN := .venv/bin
 PACKAGES := noidle routing engines tensor_llm workers ops
 TEXT ?=
 
-.PHONY: install demo test check format bench bench-cpu up
+.PHONY: install demo test check format bench bench-cpu bench-reality up
 
 install: .venv/kernels
 
@@ -57,3 +57,6 @@ bench: .venv/dev
 
 bench-cpu: .venv/bench
 	$(BIN)/python -m tests.bench.cpu $(ARGS)
+
+bench-reality: .venv/dev
+	$(BIN)/python -m tests.bench.reality $(ARGS)

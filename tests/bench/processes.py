@@ -25,7 +25,14 @@ def celery_worker(folder: Path, url: str, queue: str, *options: str) -> Iterator
     ]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "BENCH_URL": url}
     spec = ChildSpec(name=queue, command=tuple(command), environment=variables)
-    child = Child(spec, folder=folder, log=folder / f"{queue}.log")
+    with running(spec, folder):
+        yield
+
+
+@contextmanager
+def running(spec: ChildSpec, folder: Path) -> Iterator[None]:
+    """Any process, with its log in the folder."""
+    child = Child(spec, folder=folder, log=folder / f"{spec.name}.log")
     child.start(time.monotonic())
     try:
         yield
