@@ -54,6 +54,10 @@ class DescribedPool(_Table):
     chunk_tokens: Count = 1024
     # seconds until the model is in memory, paid by the first job; 0: it is there
     load_s: NotNegative = 0.0
+    # absent: it trains nothing
+    train_tokens_per_s: Positive | None = None
+    # a part of an optimiser step, which is not interrupted
+    train_part_s: Positive = 0.1
     # KV of prompts kept for those that begin alike: all room that no run uses, or at most so much
     prefix_cache_tokens: Annotated[int, Field(ge=0)] | None = None
 

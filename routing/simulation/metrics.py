@@ -94,7 +94,7 @@ def figures(policy: str, described: Described, outcome: Outcome, ttft_bound_s: f
         makespan_s=makespan_s,
         classes=_classes(fates),
         goodput=_goodput(fates, ttft_bound_s, makespan_s),
-        pools=_pools(described, outcome, makespan_s),
+        pools=_pools(outcome, makespan_s),
         fairness_jain=_fairness(described, fates),
         prediction_error=_prediction_error(fates),
         preemptions=0,
@@ -143,8 +143,8 @@ def _goodput(fates: Sequence[Fate], ttft_bound_s: float, makespan_s: float) -> G
     )
 
 
-def _pools(described: Described, outcome: Outcome, makespan_s: float) -> dict[str, PoolFigures]:
-    idle = idle_shares(described.pools, outcome.fates)
+def _pools(outcome: Outcome, makespan_s: float) -> dict[str, PoolFigures]:
+    idle = idle_shares(outcome.pools, outcome.fates)
     return {
         pool.described.pool: PoolFigures(
             jobs=pool.runs,

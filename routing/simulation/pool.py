@@ -1,22 +1,25 @@
-"""A pool that batches continuously, in virtual time. Owns how fast runs go beside each other; knows
-nothing of who sent them there.
+"""A pool that batches continuously, in virtual time. Owns how fast runs go beside each other;
+knows nothing of who sent them there.
 
 An engine step reads one part of the oldest unread prompt and makes one token for each sequence
 whose prompt is read, that one among them if it is its last part, in one pass over the weights: what
 the engines of noidle do. Between two changes all steps are alike, so time is counted in steps: a
 sequence with 100 tokens to make ends 100 steps on, however long a step takes meanwhile. A start, an
-end or a prompt that is read changes the length of a step at once, not at the next step's
-beginning."""
+end or a prompt that is read changes the length of a step at once, not at the next step's beginning.
+Training takes a share of the time, so steps take longer beside it."""
 
 import heapq
 import math
 from collections import deque
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from routing.simulation.described import DescribedPool
+from routing.simulation.paces import Paces
 from routing.simulation.prefixes import Prefixes
 from routing.simulation.request import Fate
+from routing.simulation.training import Training
 
 
 class _Point(IntEnum):
@@ -25,11 +28,22 @@ class _Point(IntEnum):
     LAST = 2  # all are
 
 
+@dataclass(slots=True, eq=False)
+class _Run:
+    fate: Fate
+    # the step that makes its first token here; infinite until its prompt's turn comes
+    join_step: float = math.inf
+    decodes: bool = False
+    # it was evicted, and what is due of it never comes
+    gone: bool = False
+
+
 class _Due(NamedTuple):
     at_step: float
+    # so that no two of them are alike
     number: int
     point: _Point
-    fate: Fate
+    run: _Run
 
 
 class SimulatedPool:
@@ -37,22 +51,28 @@ class SimulatedPool:
 
     def __init__(self, described: DescribedPool) -> None:
         self.described = described
+        # leases, that of a training among them
         self.in_flight = 0
         self.kv_tokens = 0
         self.runs = 0
-        # seconds in which anything ran
+        # seconds in which an answer was made
         self.busy_s = 0.0
         # seconds; when the model is in memory, absent until a job asks for it
         self.ready_s: float | None = None if described.load_s else 0.0
+        self.training = Training(described)
+        # what a sequence aboard would have found, at any time
+        self.paces = Paces(described)
         self._now_s = 0.0
         self._steps = 0.0
-        self._unread: deque[Fate] = deque()
+        self._runs: dict[int, _Run] = {}
+        self._unread: deque[_Run] = deque()
         self._read_at_step = math.inf
         # seconds a step spends on the prompt that is read
         self._part_s = 0.0
         self._decoding = 0
         self._due: list[_Due] = []
         self._prefixes = Prefixes(described.cache_tokens, described.kv_tokens)
+        self._mark()
 
     @property
     def free(self) -> int:
@@ -61,6 +81,13 @@ class SimulatedPool:
     def loaded(self, now_s: float) -> bool:
         """Whether the model is in memory."""
         return self.ready_s is not None and now_s >= self.ready_s
+
+    def there_s(self, now_s: float) -> float:
+        """When the model would have been in memory for a job that started at that time."""
+        load_s = self.described.load_s
+        if self.ready_s is None:
+            return now_s + load_s
+        return min(now_s + load_s, self.ready_s)
 
     def fits(self, kv_tokens: int) -> bool:
         room = self.described.kv_tokens - self.kv_tokens
@@ -75,73 +102,150 @@ class SimulatedPool:
         self.runs += 1
         self.kv_tokens += fate.request.kv_tokens
         self._prefixes.join(fate.request)
-        self._unread.append(fate)
+        run = self._runs[fate.request.number] = _Run(fate)
+        self._unread.append(run)
         if len(self._unread) == 1:
             self._begin_reading()
+        self._share()
+
+    def evict(self, number: int) -> Fate:
+        """A run leaves now; what it made is kept, the token under way is not."""
+        run = self._runs.pop(number)
+        run.gone = True
+        if run.decodes:
+            self._decoding -= 1
+        self._keep(run)
+        if run in self._unread:
+            first = self._unread[0] is run
+            self._unread.remove(run)
+            if first:
+                self._read_next()
+        self._give_back(run.fate)
+        self._share()
+        return run.fate
+
+    def _keep(self, run: _Run) -> None:
+        """What it made is kept."""
+        fate = run.fate
+        before = fate.made
+        if self._steps > run.join_step:
+            fate.made += int(self._steps - run.join_step)
+        if fate.made and not fate.first_s:
+            # due at this very moment
+            fate.first_s = self._now_s
+        fate.earlier.append(fate.stint(self._now_s, before))
+
+    def teach(self, rank: int) -> None:
+        """A training of that rank takes a slot."""
+        assert self.free > 0
+        self.in_flight += 1
+        self.training.begin(rank)
+        self._share()
+
+    def rest(self) -> None:
+        """It leaves."""
+        self.in_flight -= 1
+        self.training.end()
+        self._share()
 
     def advance(self, now_s: float) -> None:
         """Moves to a time not behind the next event."""
-        if self.in_flight:
+        begun_s = self._begun_s()
+        self.training.advance(self._now_s, min(begun_s, now_s), now_s)
+        if self._runs:
             self.busy_s += now_s - self._now_s
-            begun_s = max(self._now_s, self.ready_s or 0.0)
             if now_s > begun_s:
-                self._steps += (now_s - begun_s) / self._step_s
+                self._steps += (now_s - begun_s) / self._step_s()
         self._now_s = now_s
 
     def next_s(self) -> float:
         """When something happens next; infinite while nothing runs."""
-        at_step = min(self._read_at_step, self._due[0].at_step if self._due else math.inf)
+        at_step = self._next_step()
         if at_step == math.inf:
             return math.inf
-        begun_s = max(self._now_s, self.ready_s or 0.0)
-        return begun_s + max(at_step - self._steps, 0.0) * self._step_s
+        return self._begun_s() + max(at_step - self._steps, 0.0) * self._step_s()
 
     def happen(self, now_s: float) -> list[Fate]:
         """Moves to the next event, which is at `now_s`, and past all of that step; the runs that
         ended."""
-        at_step = min(self._read_at_step, self._due[0].at_step if self._due else math.inf)
+        at_step = self._next_step()
         self.advance(now_s)
         # exactly, so that rounding leaves nothing of a step behind
         self._steps = at_step
         if self._read_at_step <= at_step:
-            self._finish_reading()
+            self._finish_reading(now_s)
         ended = []
         while self._due and self._due[0].at_step <= at_step:
-            due = heapq.heappop(self._due)
-            match due.point:
+            _, number, point, run = heapq.heappop(self._due)
+            if run.gone:
+                continue
+            match point:
                 case _Point.JOIN:
                     self._decoding += 1
+                    run.decodes = True
                 case _Point.FIRST:
-                    due.fate.first_s = now_s
+                    run.fate.first_s = now_s
                 case _Point.LAST:
-                    due.fate.finish_s = now_s
-                    ended.append(due.fate)
+                    run.fate.finish_s = now_s
+                    ended.append(self._runs.pop(number).fate)
+        self._decoding -= len(ended)
         for fate in ended:
-            self.in_flight -= 1
-            self._decoding -= 1
-            self.kv_tokens -= fate.request.kv_tokens
-            self._prefixes.leave(fate.request)
+            self._give_back(fate)
+        self._share()
         return ended
 
-    @property
+    def _next_step(self) -> float:
+        while self._due and self._due[0].run.gone:
+            heapq.heappop(self._due)
+        return min(self._read_at_step, self._due[0].at_step if self._due else math.inf)
+
+    def _begun_s(self) -> float:
+        """From when on steps are made: the model is there, and a part of training is over."""
+        return max(self._now_s, self.ready_s or 0.0, self.training.held_until_s)
+
     def _step_s(self) -> float:
-        return self.described.step_s_of(self._part_s, self._decoding)
+        alone_s = self.described.step_s_of(self._part_s, self._decoding)
+        return alone_s / (1 - self.training.share) if self.training.share else alone_s
+
+    def _give_back(self, fate: Fate) -> None:
+        self.in_flight -= 1
+        self.kv_tokens -= fate.request.kv_tokens
+        self._prefixes.leave(fate.request)
+
+    def _share(self) -> None:
+        """Something changed: training may get more of the time, or less."""
+        if self.training.rank is not None:
+            unread = min((run.fate.rank for run in self._unread), default=None)
+            self.training.share_with(self._now_s, others=bool(self._runs), unread_rank=unread)
+        self._mark()
+
+    def _mark(self) -> None:
+        unread = bool(self._unread)
+        self.paces.note(self._now_s, self._decoding, self._part_s, self.training.beside(unread))
 
     def _begin_reading(self) -> None:
-        fate = self._unread[0]
+        run = self._unread[0]
+        fate = run.fate
         fate.reused = self._prefixes.reuse(fate.request)
-        tokens = fate.request.prompt - fate.reused
+        # what was made before it was evicted is read again
+        tokens = fate.request.prompt + fate.made - fate.reused
         parts = math.ceil(tokens / self.described.chunk_tokens)
         self._part_s = tokens / parts / self.described.prefill_tokens_per_s
         self._read_at_step = self._steps + parts
-        join = self._read_at_step - 1
-        number, output = fate.request.number, fate.request.output
-        heapq.heappush(self._due, _Due(join, number, _Point.JOIN, fate))
-        heapq.heappush(self._due, _Due(join + 1, number, _Point.FIRST, fate))
-        heapq.heappush(self._due, _Due(join + output, number, _Point.LAST, fate))
+        join = run.join_step = self._read_at_step - 1
+        number, left = fate.request.number, fate.request.output - fate.made
+        heapq.heappush(self._due, _Due(join, number, _Point.JOIN, run))
+        if not fate.made:
+            heapq.heappush(self._due, _Due(join + 1, number, _Point.FIRST, run))
+        heapq.heappush(self._due, _Due(join + left, number, _Point.LAST, run))
 
-    def _finish_reading(self) -> None:
-        self._prefixes.read(self._unread.popleft().request)
+    def _finish_reading(self, now_s: float) -> None:
+        fate = self._unread.popleft().fate
+        fate.read_s = now_s
+        self._prefixes.read(fate.request)
+        self._read_next()
+
+    def _read_next(self) -> None:
         self._part_s, self._read_at_step = 0.0, math.inf
         if self._unread:
             self._begin_reading()

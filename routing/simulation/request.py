@@ -1,11 +1,13 @@
 """One request of a replay, fitted to a cluster, and what became of it. Owns the records and the
 sharing out of classes and labels; knows nothing of who decides."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from noidle.beginning import FIRST_BYTES, cuts
 from noidle.jobs import JobClass
 from routing.board import HeldJob
+from routing.order import RANKS
 from routing.prediction import KV_BLOCK_TOKENS
 from routing.simulation.described import BYTES_PER_TOKEN, MODEL
 
@@ -76,20 +78,72 @@ class Request:
         return tuple((count * block_bytes, str(self.blocks[count - 1])) for count in at)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stint:
+    """One stay of a request in a pool, and the wait for it; seconds of virtual time."""
+
+    pool: int
+    # it waited from then on
+    since_s: float
+    start_s: float
+    # infinite: it left before its prompt was read
+    read_s: float
+    end_s: float
+    # tokens that were to be read, and answer tokens made before
+    prompt: int
+    made: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Fate:
     """What became of a request; seconds of virtual time."""
 
     request: Request
-    # index of the pool
+    # of the last stint: index of the pool, its start, and when its prompt was read there
     pool: int
     start_s: float
+    read_s: float = math.inf
     first_s: float = 0.0
     finish_s: float = 0.0
     # absent where the scheduler predicts nothing
     predicted_s: float | None = None
     # prompt tokens that were in the pool's prefix cache
     reused: int = 0
+    # answer tokens made in earlier stints, which ended in an eviction
+    made: int = 0
+    earlier: list[Stint] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int:
+        """The smaller is served first."""
+        return RANKS[self.request.job_class]
+
+    @property
+    def since_s(self) -> float:
+        """It waited for its last stint from then on."""
+        return self.earlier[-1].end_s if self.earlier else self.request.arrive_s
+
+    @property
+    def stints(self) -> list[Stint]:
+        """All of them, the last to its end."""
+        return [*self.earlier, self.stint(self.finish_s, self.made)]
+
+    def stint(self, end_s: float, made: int) -> Stint:
+        """The last one, if it ended then; so many tokens had been made before it."""
+        return Stint(
+            pool=self.pool,
+            since_s=self.since_s,
+            start_s=self.start_s,
+            read_s=self.read_s,
+            end_s=end_s,
+            prompt=self.request.prompt + made - self.reused,
+            made=made,
+        )
+
+    def resume(self, pool: int, now_s: float, predicted_s: float | None) -> None:
+        """The next stint begins."""
+        self.pool, self.start_s, self.predicted_s = pool, now_s, predicted_s
+        self.read_s = math.inf
 
 
 def class_of(number: int) -> JobClass:

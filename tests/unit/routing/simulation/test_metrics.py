@@ -5,7 +5,6 @@ import math
 import pytest
 
 from noidle.jobs import JobClass
-from routing.simulation.idle import idle_shares
 from routing.simulation.metrics import figures, percentile
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Outcome
@@ -55,24 +54,3 @@ def test_the_prediction_is_off_by_shares_of_the_run() -> None:
     assert (found.p50, found.p95) == (0.25, 0.5)
     assert found.bias == pytest.approx(-0.125)
     assert figures_of(make_fate()).prediction_error is None
-
-
-def test_a_pool_idles_wrongly_while_a_waiting_job_would_have_ended_there_sooner() -> None:
-    """The second job waits for the first from 0 to 5 and ends at 6.1. On the other pool it would
-    have taken 1.1 s: that pool was to blame until 5.0, of 6.1 in all."""
-    fates = [make_fate(finish_s=5.0), make_fate(1, start_s=5.0, finish_s=6.1)]
-    busy, idle = idle_shares(TWO.pools, fates)
-    assert busy == 0.0
-    assert idle == pytest.approx(5.0 / 6.1, abs=0.01)
-
-
-def test_a_slow_pool_does_right_to_idle() -> None:
-    slow = make_described(describe_pool("cuda@a"), describe_pool("cpu@a", step_s=1.0))
-    fates = [make_fate(finish_s=5.0), make_fate(1, start_s=5.0, finish_s=6.1)]
-    assert idle_shares(slow.pools, fates) == [0.0, 0.0]
-
-
-def test_a_pool_without_cache_for_the_job_is_not_to_blame() -> None:
-    small = make_described(describe_pool("cuda@a"), describe_pool("cpu@a", kv_tokens=64))
-    fates = [make_fate(finish_s=5.0), make_fate(1, start_s=5.0, finish_s=6.1)]
-    assert idle_shares(small.pools, fates) == [0.0, 0.0]
