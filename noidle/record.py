@@ -12,7 +12,7 @@ import redis
 from noidle import keys
 from noidle.connection import BLOCK_LIMIT_S, reachable
 from noidle.jobs import JobClass
-from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent
+from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent, Waited
 
 STATUS_FIELDS = (
     "state",
@@ -30,6 +30,7 @@ STATUS_FIELDS = (
     "why",
     "preemptions",
 )
+_WAITED_FIELDS = ("accepted", "held_ms", "held_since", "waits", "cause", "cause_at")
 UNKNOWN = "unknown"
 """Kind or model of a job that was refused before it said so."""
 FIRST = "0"
@@ -58,6 +59,31 @@ def read_decisions(client: redis.Redis, job_id: str) -> list[Decision]:
         found = client.lrange(keys.decisions(job_id), 0, -1)
     assert isinstance(found, list)
     return [Decision.model_validate_json(entry) for entry in found]
+
+
+def read_waited(client: redis.Redis, job_id: str) -> Waited | None:
+    """How long the job has been held, and what for; None if there is no record of it."""
+    with reachable(client), client.pipeline(transaction=False) as pipe:
+        pipe.hmget(keys.job(job_id), _WAITED_FIELDS)
+        pipe.time()
+        values, (seconds, micros) = pipe.execute()
+    fields = {name: value for name, value in zip(_WAITED_FIELDS, values, strict=True) if value}
+    if "accepted" not in fields:
+        return None
+    now_ms = seconds * 1000 + micros / 1000
+    held_ms = float(fields.get("held_ms", 0))
+    causes: dict[str, float] = json.loads(fields.get("waits", "{}"))
+    if "held_since" in fields:
+        held_ms += max(0.0, now_ms - float(fields["held_since"]))
+    if "cause" in fields:
+        cause = fields["cause"]
+        causes[cause] = causes.get(cause, 0.0) + max(0.0, now_ms - float(fields["cause_at"]))
+    return waited_of(held_ms, causes)
+
+
+def waited_of(held_ms: float, causes_ms: Mapping[str, float]) -> Waited:
+    causes = {cause: round(span_ms / 1000, 3) for cause, span_ms in causes_ms.items()}
+    return Waited(held_s=round(held_ms / 1000, 3), causes=causes)
 
 
 def read_events(

@@ -147,6 +147,14 @@ class StreamEvent(_Wire):
     end: JobState | None = None
 
 
+class Waited(_Wire):
+    """How long a job has been held, all rounds together, and what for. Seconds."""
+
+    held_s: float
+    # by cause; what is left of held_s went before a router looked, or was too short to be noted
+    causes: dict[str, float] = {}
+
+
 class PoolVerdict(_Wire):
     """What the policy thought of one pool for one job."""
 
@@ -184,6 +192,9 @@ class Decision(_Wire):
     at_ms: int
     # lease, wait, preempt, or unplaceable
     action: str
+    # what the job waits for from now on, or where it is leased waited for until now: a word that
+    # noidle.waiting puts into words
+    cause: str | None = None
     pool: str | None = None
     queue: str | None = None
     reason: str

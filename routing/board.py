@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
-from noidle.results import Decision, JobError, JobResult, JobStatus
+from noidle.results import Decision, JobError, JobResult, JobStatus, Waited
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing.envelope import Envelope
 from routing.lessons import Lessons
@@ -74,7 +74,10 @@ class Lease:
     # limits checked against what is leased already
     slots: int = 1
     kv_tokens_total: int | None = None
+    # summed over `sharers` too
     memory_free_bytes: int | None = None
+    # the other pools on its device
+    sharers: tuple[str, ...] = ()
     alone: bool = False
     decision: Decision
 
@@ -286,6 +289,9 @@ class Board(Lessons, Protocol):
     def result(self, job_id: str) -> JobResult | None: ...
 
     def decisions(self, job_id: str) -> list[Decision]: ...
+
+    def waited(self, job_id: str) -> Waited | None:
+        """How long it has been held, and what for."""
 
     def jobs(self, limit: int) -> list[JobStatus]:
         """The newest jobs, held and running first."""

@@ -1,6 +1,6 @@
-"""What keeps a job from starting in a pool, in words. Owns these words only."""
+"""What a job waits for, and what keeps it from starting in a pool. Owns the words for it."""
 
-from routing.placement import Cause
+from routing.placement import Action, Cause, Placement
 
 WORDS = {
     Cause.FREE: "a slot is free",
@@ -13,3 +13,20 @@ WORDS = {
     Cause.ALONE: "the job must run alone",
     Cause.READING: "prompts sent there before it are still to be read",
 }
+ROOM = "room"
+"""A run that makes room for it."""
+BEHIND = "behind"
+"""Jobs before it: no pool was looked at for it."""
+CLOSED = "closed"
+"""Any pool that may take it now."""
+
+
+def cause_of(placement: Placement) -> str | None:
+    """What it waits for from now on; noidle.waiting has the words. None where it does not wait."""
+    if placement.action is Action.UNPLACEABLE:
+        return placement.action.value
+    if placement.action is not Action.WAIT:
+        return None
+    if placement.view is None:
+        return BEHIND
+    return placement.forecast[2].value if placement.forecast else CLOSED

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from noidle.results import Decision, PoolVerdict
-from routing.causes import WORDS
+from routing.causes import WORDS, cause_of
 from routing.forecast import at, decode_s, unread
 from routing.gate import Refused, kv_too_small, refusal, too_long
 from routing.groups import groups_of
@@ -24,8 +24,12 @@ REASONS_NAMED = 3
 """Refusals that the reason of an unplaceable job spells out."""
 
 
-def decision_of(placement: Placement, now_ms: int) -> Decision:
-    """The decision with a verdict for each pool, the best first, refusals last."""
+def decision_of(placement: Placement, now_ms: int, waited_for: str | None = None) -> Decision:
+    """The decision with a verdict for each pool, the best first, refusals last.
+
+    Args:
+        waited_for: what kept a job that is leased until now.
+    """
     pool = placement.pool
     told = dict(_forecasts(placement))
     told |= _refusals(placement, VERDICTS_KEPT - len(told))
@@ -33,6 +37,7 @@ def decision_of(placement: Placement, now_ms: int) -> Decision:
         job=placement.job.id,
         at_ms=now_ms,
         action=placement.action.value,
+        cause=cause_of(placement) or waited_for,
         pool=pool.pool if pool else None,
         queue=placement.grant.queue if placement.grant else None,
         reason=reason_of(placement),

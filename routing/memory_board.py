@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 from noidle import acceptance
-from noidle.results import Decision, JobResult, JobStatus, StreamEvent
+from noidle.results import Decision, JobResult, JobStatus, StreamEvent, Waited
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing.memory_acceptance import MemoryAcceptance
 from routing.memory_decisions import MemoryDecisions
-from routing.memory_record import to_status
+from routing.memory_record import to_status, to_waited
 from routing.memory_running import MemoryRunning
 from routing.memory_runs import MemoryRuns
 from routing.memory_state import Limits, MemoryState
@@ -97,6 +97,11 @@ class MemoryBoard(MemoryAcceptance, MemoryDecisions, MemoryRunning, MemoryRuns):
         with self._lock:
             record = self._state.find(job_id)
             return list(record.decisions) if record else []
+
+    def waited(self, job_id: str) -> Waited | None:
+        with self._lock:
+            record = self._state.find(job_id)
+            return to_waited(record, self._state.now) if record else None
 
     def jobs(self, limit: int) -> list[JobStatus]:
         with self._lock:

@@ -77,7 +77,9 @@ class MemoryDecisions(MemoryPart):
         if record.state is not JobState.HELD or expired or lease.pool not in opened:
             return False
         alone = lease.alone or record.alone
-        if not fits(lease, state.promises.load(lease.pool, state.now), alone=alone):
+        beside = sum(state.promises.load(one, state.now).memory_bytes for one in lease.sharers)
+        load = state.promises.load(lease.pool, state.now)
+        if not fits(lease, load, alone=alone, beside_bytes=beside):
             return False
         state.held.remove(record.held_set, record.order, record.id)
         state.promises.add(lease, alone=alone)
@@ -86,6 +88,7 @@ class MemoryDecisions(MemoryPart):
         record.leased = state.now
         record.lease_end = state.now + self._limits.lease_ms
         record.held_ms += max(0.0, state.now - record.held_since)
+        record.end_wait(state.now, lease.decision.cause)
         self._keep(record, lease.decision)
         state.queues.setdefault(lease.queue, deque()).append(lease.message)
         return True
@@ -100,6 +103,7 @@ class MemoryDecisions(MemoryPart):
                 record = self._state.find(decision.job)
                 if record and record.state is JobState.HELD and record.said != mark(decision):
                     self._keep(record, decision)
+                    record.wait_for(decision.cause, self._state.now)
 
     def reap(self, role: PumpRole) -> list[str]:
         with self._lock:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from noidle.acceptance import facts, goal, held_set
 from noidle.jobs import JobClass
-from noidle.record import UNKNOWN
-from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent
+from noidle.record import UNKNOWN, waited_of
+from noidle.results import Decision, JobResult, JobState, JobStatus, StreamEvent, Waited
 from routing import wire
 from routing.board import AnyJob, Checkpoint, Claim, HeldJob
 from routing.bounds import AFTER_KEEP_S
@@ -35,6 +35,10 @@ class Record:
     deadline_at: float | None = None
     held_since: float = 0.0
     held_ms: float = 0.0
+    # what it waits for and since when; milliseconds by cause of the waits that are over
+    cause: str | None = None
+    cause_at: float = 0.0
+    waits: dict[str, float] = field(default_factory=dict)
     queued_ms: float | None = None
     leased: float = 0.0
     lease_end: float = 0.0
@@ -77,6 +81,22 @@ class Record:
     @property
     def running(self) -> bool:
         return self.state in (JobState.RUNNING, JobState.CANCELLING)
+
+    def end_wait(self, now: float, unsaid: str | None = None) -> None:
+        """What it was held for counts up to now; `unsaid`: the cause where none was noted."""
+        since = self.cause_at if self.cause else self.held_since
+        cause = self.cause or unsaid
+        if cause:
+            self.waits[cause] = self.waits.get(cause, 0.0) + max(0.0, now - since)
+        self.cause = None
+
+    def wait_for(self, cause: str | None, now: float) -> None:
+        """The first cause that is noted counts from the beginning of the wait."""
+        if cause is None or cause == self.cause:
+            return
+        since = now if self.cause else self.held_since
+        self.end_wait(now)
+        self.cause, self.cause_at = cause, since
 
     @property
     def again(self) -> bool:
@@ -148,6 +168,15 @@ def to_status(record: Record) -> JobStatus:
         accepted_ms=int(record.accepted),
         why=why,
     )
+
+
+def to_waited(record: Record, now: float) -> Waited:
+    held_ms, causes = record.held_ms, dict(record.waits)
+    if record.state is JobState.HELD:
+        held_ms += max(0.0, now - record.held_since)
+    if record.cause:
+        causes[record.cause] = causes.get(record.cause, 0.0) + max(0.0, now - record.cause_at)
+    return waited_of(held_ms, causes)
 
 
 def with_times(record: Record, result: JobResult, now: float) -> JobResult:

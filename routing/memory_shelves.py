@@ -112,11 +112,13 @@ class Promises:
         )
 
 
-def fits(lease: Lease, load: PoolLoad, *, alone: bool) -> bool:
-    """Whether the pool has room for the lease after what is promised already."""
+def fits(lease: Lease, load: PoolLoad, *, alone: bool, beside_bytes: int = 0) -> bool:
+    """Whether the pool has room for the lease after what is promised already; `beside_bytes`: in
+    the other pools on its device."""
     if load.alone or load.in_flight + 1 > lease.slots or (alone and load.in_flight):
         return False
-    kv, memory = load.kv_tokens + lease.kv_tokens, load.memory_bytes + lease.memory_bytes
+    kv = load.kv_tokens + lease.kv_tokens
+    memory = load.memory_bytes + beside_bytes + lease.memory_bytes
     if lease.kv_tokens_total is not None and kv > lease.kv_tokens_total:
         return False
     return lease.memory_free_bytes is None or memory <= lease.memory_free_bytes

@@ -207,6 +207,8 @@ class MemoryState:
         record.result = with_times(record, result, self.now)
         if record.state is JobState.HELD and record.held_set:
             self.held.remove(record.held_set, record.order, record.id)
+            record.end_wait(self.now)
+            record.held_ms += max(0.0, self.now - record.held_since)
         elif record.pool:
             self.release(record)
         if record.kind == "train" and record.job and result.state is not JobState.DONE:

@@ -5,6 +5,7 @@ wait a while, only when something changed for them, and only so many at a time."
 
 from collections.abc import Iterable
 
+from routing.causes import cause_of
 from routing.placement import Action, Placement
 
 AFTER_MS = 250
@@ -22,15 +23,24 @@ class Notes:
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[_Mark, int]] = {}
+        # what the jobs that wait waited for at the last look
+        self._causes: dict[str, str] = {}
+
+    def waited_for(self, job_id: str) -> str | None:
+        return self._causes.get(job_id)
 
     def due(self, placements: Iterable[Placement], now_ms: int) -> list[Placement]:
         """The waiting jobs of one look that are to get a note, the first in order first."""
         said: dict[str, tuple[_Mark, int]] = {}
         due: list[Placement] = []
+        self._causes.clear()
         for one in placements:
             job = one.job
             if one.action is Action.LEASE:
                 continue
+            cause = cause_of(one)
+            if cause is not None:
+                self._causes[job.id] = cause
             last = self._said.get(job.id)
             if last is not None:
                 said[job.id] = last

@@ -62,8 +62,9 @@ class Grant:
 
     queue: str
     memory_bytes: int
-    # up to which sum of all leases in the pool
+    # up to which sum of all leases in the pool, and in those that share its device
     memory_limit: int | None
+    sharers: tuple[str, ...]
     # likewise; absent where the pool's bound is not for this model
     kv_tokens_total: int | None
     # seconds until the model is in memory, and until the prompt is read

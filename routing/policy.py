@@ -167,9 +167,8 @@ class _Decider:
     def grant(self, job: HeldJob, view: View, i: int, chosen: Forecast, need: Need) -> Grant:
         """Takes the slot; what comes after sees one less."""
         look, lane, pool = self.look, view.lane, self.roster.pools[i]
-        bay = look.bay(i)
         memory_bytes = int(lane.memory_bytes(i, need.kv_tokens))
-        limit = bay.memory_taken + bay.memory_open
+        limit = self.roster.memory_limit.item(i)
         ready_s = lane.begins_s(i, 0.0)
         read_s = chosen[0] - decode_s(view, i, need, chosen[3])
         look.start(i, read_s, chosen[0], need.kv_tokens, memory_bytes, alone=job.alone)
@@ -182,6 +181,7 @@ class _Decider:
             queue=pool.pool if pool.engine in self.shared else pool.engine.value,
             memory_bytes=memory_bytes,
             memory_limit=int(limit) if memory_bytes and limit < math.inf else None,
+            sharers=self.sharers(i) if memory_bytes else (),
             kv_tokens_total=pool.kv_tokens_total if bounded else None,
             ready_s=ready_s,
             read_s=read_s,
@@ -189,6 +189,10 @@ class _Decider:
             full_step_s=step_s + lane.facts.chunk_s(i),
             prompt_s=unread(i, need) * lane.facts.prefill_s.item(i),
         )
+
+    def sharers(self, i: int) -> tuple[str, ...]:
+        beside = self.roster.sharers.get(int(self.roster.device[i]), ())
+        return tuple(self.roster.names[j] for j in beside if j != i)
 
     def wait(self, job: HeldJob, view: View, i: int, chosen: Forecast, need: Need) -> None:
         """The job keeps its place before those behind it, in the pool it waits for."""

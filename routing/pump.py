@@ -271,8 +271,9 @@ class Pump:
             slots=pool.slots,
             kv_tokens_total=grant.kv_tokens_total,
             memory_free_bytes=grant.memory_limit,
+            sharers=grant.sharers,
             alone=job.alone,
-            decision=decision_of(placement, now_ms),
+            decision=decision_of(placement, now_ms, self._notes.waited_for(job.id)),
         )
 
     def _fail(self, code: str, placements: Sequence[Placement]) -> None:

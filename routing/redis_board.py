@@ -15,7 +15,7 @@ from redis.exceptions import OutOfMemoryError
 from noidle import acceptance, keys, record
 from noidle.connection import BLOCK_LIMIT_S, reachable
 from noidle.jobs import JobClass
-from noidle.results import Decision, JobError, JobResult, JobStatus
+from noidle.results import Decision, JobError, JobResult, JobStatus, Waited
 from noidle.script import Argument, together
 from noidle.snapshot import ModelInfo, PoolDetail, PoolSnapshot
 from routing import wire
@@ -144,7 +144,8 @@ class RedisBoard(RedisLessons):
         if not decisions:
             return
         arguments = _flat(
-            [one.job, one.model_dump_json(exclude_none=True), mark(one)] for one in decisions
+            [one.job, one.model_dump_json(exclude_none=True), mark(one), one.cause or ""]
+            for one in decisions
         )
         self._call("note", *arguments)
 
@@ -269,6 +270,9 @@ class RedisBoard(RedisLessons):
 
     def decisions(self, job_id: str) -> list[Decision]:
         return record.read_decisions(self._client, job_id)
+
+    def waited(self, job_id: str) -> Waited | None:
+        return record.read_waited(self._client, job_id)
 
     def jobs(self, limit: int) -> list[JobStatus]:
         found = self._call("jobs", limit, *record.STATUS_FIELDS)

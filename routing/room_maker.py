@@ -8,6 +8,7 @@ from noidle.results import Decision
 from noidle.snapshot import PoolSnapshot, Pressure
 from routing.blocked import blocked_heads
 from routing.board import Board, PumpRole
+from routing.causes import ROOM
 from routing.explanation import decision_of
 from routing.order import RANKS
 from routing.placement import Placement
@@ -144,5 +145,5 @@ def _notes(
         decision = decision_of(by_job[job], now_ms)
         verb = "makes" if len(runs) == 1 else "make"
         reason = f"{' and '.join(runs)} {verb} room for it on {pool}; else it {decision.reason}"
-        notes.append(decision.model_copy(update={"reason": reason, "pool": pool}))
+        notes.append(decision.model_copy(update={"reason": reason, "pool": pool, "cause": ROOM}))
     return notes

@@ -58,6 +58,8 @@ def lease_arguments(lease: Lease) -> list[Argument]:
         int(lease.alone),
         lease.decision.model_dump_json(exclude_none=True),
         mark(lease.decision),
+        lease.decision.cause or "",
+        json.dumps(lease.sharers) if lease.sharers else "",
     ]
 
 

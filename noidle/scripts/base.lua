@@ -38,6 +38,17 @@ local function overdue(record)
   return record.deadline_s and NOW >= record.accepted + 1000 * record.deadline_s
 end
 
+-- What the job was held for counts up to now. `record`: held_since, cause, cause_at, waits; `unsaid`:
+-- the cause where none was noted.
+local function end_wait(id, record, unsaid)
+  local cause = record.cause or unsaid
+  if not cause or cause == '' then return end
+  local waits = record.waits and cjson.decode(record.waits) or {}
+  waits[cause] = (waits[cause] or 0) + since(record.cause_at or record.held_since)
+  call('HSET', P .. 'job:' .. id, 'waits', cjson.encode(waits))
+  if record.cause then call('HDEL', P .. 'job:' .. id, 'cause', 'cause_at') end
+end
+
 local function wake()
   if call('EXISTS', P .. 'wake') == 0 then
     call('LPUSH', P .. 'wake', '1')

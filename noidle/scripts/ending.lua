@@ -15,6 +15,7 @@
 local ENDING = {
   'state', 'set', 'order', 'pool', 'keep', 'after', 'group', 'parent', 'kind', 'model', 'accepted',
   'held_since', 'held_ms', 'queued_ms', 'first', 'attempt', 'seed', 'token', 'spent', 'deadline_s',
+  'cause', 'cause_at', 'waits',
 }
 local ENDED_KEPT = 1000
 -- links wait for a router longer than a short-lived result does
@@ -84,6 +85,9 @@ local function end_record(id, record, state, result, entry)
   -- 1. nothing waits for it, nothing is promised to it
   if record.state == 'held' then
     unhold(id, record.set)
+    end_wait(id, record)
+    call('HSET', key, 'held_ms', ms((tonumber(record.held_ms) or 0) + since(record.held_since)))
+    call('HDEL', key, 'held_since')
   elseif record.pool then
     release(id, record.pool)
   end

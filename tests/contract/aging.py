@@ -6,7 +6,17 @@ import redis
 
 from noidle import keys
 
-MOMENTS = ("accepted", "held_since", "leased", "claimed", "first", "ended", "expires_at", "at")
+MOMENTS = (
+    "accepted",
+    "held_since",
+    "leased",
+    "claimed",
+    "first",
+    "ended",
+    "expires_at",
+    "cause_at",
+    "at",
+)
 
 
 def age(client: redis.Redis, milliseconds: float) -> None:

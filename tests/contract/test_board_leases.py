@@ -139,3 +139,19 @@ def test_the_first_pass_of_all_takes_nothing_away(cluster: Cluster) -> None:
     cluster.role = cluster.take_role()
     assert cluster.board.reap(cluster.role) == []
     assert cluster.state("a") is JobState.RUNNING
+
+
+def test_pools_that_share_a_device_are_never_promised_its_memory_twice(cluster: Cluster) -> None:
+    beside = "gpu@here"
+    cluster.board.publish(snapshot(beside))
+    cluster.accept(*(generate(job) for job in "abcd"))
+    here = {"memory_bytes": 60, "memory_free_bytes": 100, "sharers": (beside,)}
+    there = {"memory_bytes": 30, "memory_free_bytes": 100, "sharers": (POOL,), "pool": beside}
+    wishes = [
+        lease_of("a", "1", **here),
+        lease_of("b", "2", **there),
+        lease_of("c", "3", **there),
+        lease_of("d", "4", **{**here, "memory_bytes": 10}),
+    ]
+    assert cluster.board.lease(cluster.role, wishes) == [True, True, False, True]
+    assert cluster.lease("c", "5", **{**there, "memory_bytes": 1}) is False
