@@ -31,7 +31,7 @@ up: .venv/kernels
 	$(BIN)/noidle up
 
 test: .venv/dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

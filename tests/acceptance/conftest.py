@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance.small_models import LONG_CONTEXT, write_llama, write_qwen
 from tests.integration.ops.local import Local
 
-FIGURES = pytest.StashKey[list[str]]()
+FIGURE = "figure"
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +34,13 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Takes a line for the end of the run: what was measured and is asserted nowhere."""
-    return request.config.stash.setdefault(FIGURES, []).append
+    return lambda line: request.node.user_properties.append((FIGURE, line))
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for line in config.stash.get(FIGURES, []):
-        terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reports in terminalreporter.stats.values():
+        for one in reports:
+            if getattr(one, "when", None) == "teardown":
+                for name, line in one.user_properties:
+                    if name == FIGURE:
+                        terminalreporter.write_line(line)
