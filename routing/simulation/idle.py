@@ -2,10 +2,11 @@
 Owns the measure; knows nothing of schedulers.
 
 At evenly spaced times: the free slots of a pool, at most as many as there are such jobs, as a share
-of its slots. A job counts if, started there at that time, it would have ended before it did in
-fact: its prompt is read behind all that were unread there and behind those of the jobs counted
-before it, then it decodes at the pace that the pool's steps had in fact, or would have had where it
-stood idle. What it would have cost the others is not counted."""
+of its slots. While the pool reads a prompt it counts as busy whatever is free, since prompts are
+read one after the other. A job counts if, started there at that time, it would have ended before it
+did in fact: its prompt is read while the pool read no other in fact, behind those of the jobs
+counted before it, then it decodes at the pace that the pool's steps had in fact, or would have had
+where it stood idle. That the others would have decoded a little slower is not counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def idle_shares(pools: Sequence[SimulatedPool], fates: Sequence[Fate]) -> list[f
         for index, pool in enumerate(pools):
             here = running[where == index]
             free = pool.described.slots - here.size
-            if free > 0:
+            if free > 0 and not aboard[index].reads(now_s):
                 sooner = _sooner(history, pool, aboard[index], _Moment(now_s, waiting, here, free))
                 shares[index] += sooner / pool.described.slots
     return [share / count for share in shares]
@@ -58,11 +59,10 @@ class _Moment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
     """A row a stint, in the order in which stints would be served: from when the job waited for
-    it, when it began and when its prompt was read, when it ended, and when the job did."""
+    it, when it began, when it ended, and when the job did."""
 
     arrive_s: Floats
     start_s: Floats
-    read_s: Floats
     end_s: Floats
     finish_s: Floats
     # tokens that were to be read, and to be made from then on
@@ -76,10 +76,7 @@ class _History:
         rows = [
             (
                 (fate.rank, stint.since_s),
-                (
-                    *(stint.since_s, stint.start_s, min(stint.read_s, stint.end_s)),
-                    *(stint.end_s, fate.finish_s),
-                ),
+                (stint.since_s, stint.start_s, stint.end_s, fate.finish_s),
                 (stint.prompt, fate.request.output - stint.made, fate.request.kv_tokens),
                 stint.pool,
             )
@@ -92,9 +89,8 @@ class _History:
         return cls(
             arrive_s=times[0],
             start_s=times[1],
-            read_s=times[2],
-            end_s=times[3],
-            finish_s=times[4],
+            end_s=times[2],
+            finish_s=times[3],
             prompt=tokens[0],
             output=tokens[1],
             kv=tokens[2],
@@ -111,16 +107,16 @@ class _History:
 def _sooner(history: _History, pool: SimulatedPool, aboard: Aboard, at: _Moment) -> int:
     """How many of those that wait would have ended sooner in this pool, one behind the other."""
     room = pool.described.kv_tokens - history.kv[at.here].sum()
-    begin_s = max(at.now_s, history.read_s[at.here].max(initial=0.0), pool.there_s(at.now_s))
-    left = at.waiting
+    begin_s = max(at.now_s, pool.there_s(at.now_s))
+    left, before = at.waiting, 0.0
     count = 0
     while left.size and count < at.free:
-        finish_s = aboard.finish_s(begin_s, history.prompt[left], history.output[left])
+        finish_s = aboard.finish_s(begin_s, before, history.prompt[left], history.output[left])
         found = (finish_s < history.finish_s[left]) & (history.kv[left] <= room)
         left = left[found]
         if left.size:
             count += 1
             room -= history.kv[left[0]]
-            begin_s += history.prompt[left[0]] / pool.described.prefill_tokens_per_s
+            before += history.prompt[left[0]]
             left = left[1:]
     return count

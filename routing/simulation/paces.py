@@ -1,7 +1,7 @@
 """How fast a pool's steps were at any time, for one more sequence aboard. Owns that record; knows
 nothing of who would come aboard."""
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,50 +34,63 @@ class Paces:
 
     def closed(self) -> "Aboard":
         """All that was noted, as it is looked up."""
-        from_s, beside = np.array(self._from_s), np.array(self._beside)
-        step_s = np.maximum(self._part_s, self._described.step_s)
-        step_s += self._described.step_s_per_sequence * (np.array(self._decoding) + 1)
-        step_s *= beside
-        steps = np.concatenate([[0.0], np.cumsum(np.diff(from_s) / step_s[:-1])])
-        return Aboard(
-            described=self._described,
-            from_s=from_s,
-            decoding=np.array(self._decoding),
-            beside=beside,
-            step_s=step_s,
-            steps=steps,
-        )
+        pool = self._described
+        from_s, part_s = np.array(self._from_s), np.array(self._part_s)
+        decoding, beside = np.array(self._decoding), np.array(self._beside)
+        others_s = pool.step_s_per_sequence * decoding
+        step_s = np.maximum(part_s, pool.step_s) + others_s + pool.step_s_per_sequence
+        alone_s = pool.chunk_tokens / pool.prefill_tokens_per_s
+        chunk_s = np.maximum(alone_s, np.where(decoding > 0, pool.step_s, 0.0)) + others_s
+        read_s = np.where(part_s > 0, math.inf, chunk_s / pool.chunk_tokens)
+        return Aboard(pool, _Clock(from_s, read_s * beside), _Clock(from_s, step_s * beside))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aboard:
-    """One more sequence in a pool that was as it was; columns with a row a note."""
+class _Clock:
+    """Counts what is done, of which each takes so many seconds from those times on; while they are
+    infinite, nothing is."""
 
-    described: DescribedPool
-    from_s: Floats
-    decoding: NDArray[np.int64]
-    beside: Floats
-    # seconds of a step with it aboard, and steps made until then
-    step_s: Floats
-    steps: Floats
+    def __init__(self, from_s: Floats, each_s: Floats) -> None:
+        self._from_s = from_s
+        self._each_s = each_s
+        self._done = np.concatenate([[0.0], np.cumsum(np.diff(from_s) / each_s[:-1])])
 
-    def finish_s(self, begin_s: float, prompt: Floats, output: Floats) -> Floats:
-        """When runs would end that begin to be read then, each for itself."""
-        pool = self.described
-        row = int(np.searchsorted(self.from_s, begin_s, side="right")) - 1
-        count, beside = self.decoding.item(row), self.beside.item(row)
-        parts = np.ceil(prompt / pool.chunk_tokens)
-        part_s = prompt / parts / pool.prefill_tokens_per_s
-        others_s = pool.step_s_per_sequence * count
-        floor_s = pool.step_s if count else 0.0
-        last_s = np.maximum(part_s, pool.step_s) + others_s + pool.step_s_per_sequence
-        read_s = (parts - 1) * (np.maximum(part_s, floor_s) + others_s) + last_s
-        return self._after(begin_s + read_s * beside, output - 1)
+    def stands(self, at_s: float) -> bool:
+        row = np.searchsorted(self._from_s, at_s, side="right") - 1
+        return bool(np.isinf(self._each_s[row]))
 
-    def _after(self, begin_s: Floats, steps: Floats) -> Floats:
-        """When so many steps would have been made from those times on."""
-        row = np.searchsorted(self.from_s, begin_s, side="right") - 1
-        goal = self.steps[row] + (begin_s - self.from_s[row]) / self.step_s[row] + steps
-        row = np.searchsorted(self.steps, goal, side="right") - 1
-        found: Floats = self.from_s[row] + (goal - self.steps[row]) * self.step_s[row]
+    def done(self, at_s: Floats) -> Floats:
+        row = np.searchsorted(self._from_s, at_s, side="right") - 1
+        found: Floats = self._done[row] + (at_s - self._from_s[row]) / self._each_s[row]
         return found
+
+    def when(self, done: Floats) -> Floats:
+        """The last moment with so much done."""
+        row = np.searchsorted(self._done, done, side="right") - 1
+        found: Floats = self._from_s[row] + (done - self._done[row]) * self._each_s[row]
+        return found
+
+
+class Aboard:
+    """One more sequence in a pool that was as it was: its prompt is read while the pool read
+    nothing in fact, so that it delays no other's."""
+
+    def __init__(self, described: DescribedPool, reading: _Clock, steps: _Clock) -> None:
+        self._described = described
+        self._reading = reading
+        self._steps = steps
+
+    def reads(self, at_s: float) -> bool:
+        """Whether the pool read a prompt then."""
+        return self._reading.stands(at_s)
+
+    def finish_s(self, begin_s: float, before: float, prompt: Floats, output: Floats) -> Floats:
+        """When runs would end that begin then, each for itself; so many tokens of other prompts
+        are read before."""
+        pool = self._described
+        part = prompt / np.ceil(prompt / pool.chunk_tokens)
+        first = self._reading.done(np.array([begin_s]))
+        read_s = self._reading.when(first + before + prompt)
+        # the last part is read by the step that makes the first token
+        longer_s = np.maximum(pool.step_s - part / pool.prefill_tokens_per_s, 0.0)
+        first_s: Floats = read_s + longer_s + pool.step_s_per_sequence
+        return self._steps.when(self._steps.done(first_s) + output - 1)

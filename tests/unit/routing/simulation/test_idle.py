@@ -56,12 +56,14 @@ def test_a_pool_whose_model_is_not_in_memory_would_have_had_to_load_it() -> None
     assert cold == pytest.approx(2 / 6, abs=0.01)
 
 
-def test_free_slots_of_a_pool_that_reads_are_not_idle() -> None:
-    """The other pool reads until 8.0, so nothing would have ended there before 6.0."""
-    reads = make_request(2, prompt=8000, output=1)
-    pools = [BUSY, describe_pool("cpu@a", slots=4)]
+def test_free_slots_of_a_pool_are_not_idle_while_it_reads() -> None:
+    """The other pool reads until 2.0, and one of its two slots is free until 5.0."""
+    reads = make_request(2, prompt=2000, output=1)
+    pools = [BUSY, describe_pool("cpu@a", slots=2)]
     first, second = make_request(prompt=1, output=50), make_request(1, prompt=1)
-    assert idle(pools, (1, 0.0, reads), (0, 0.0, first), (0, 5.0, second)) == [0.0, 0.0]
+    _, other = idle(pools, (1, 0.0, reads), (0, 0.0, first), (0, 5.0, second))
+    # that of the run that has ended is free too, but only one job waits
+    assert other == pytest.approx((5.0 - 2.0) / 2 / 6, abs=0.01)
 
 
 def test_of_several_that_wait_each_would_have_been_read_behind_the_one_before() -> None:
