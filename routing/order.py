@@ -22,7 +22,9 @@ FRONT = -1
 
 Serving = Mapping[tuple[JobClass, str | None], int]
 """How many jobs of a class and label have a lease."""
-_Key = tuple[int, int, float, str]
+_Key = tuple[float, float, str]
+"""Within a rank: when it came, the order among its class, its id."""
+_Keyed = list[tuple[_Key, HeldJob]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +44,62 @@ class Turns:
     weights: Mapping[str, float] = field(default_factory=dict)
 
 
+class Rank:
+    """Jobs that come before all of a higher rank. They are put in order only when somebody wants
+    them so: a look seldom gets behind the first ranks."""
+
+    def __init__(self, rank: int, keyed: _Keyed) -> None:
+        self._rank = rank
+        self._keyed = keyed
+
+    def jobs(self) -> list[HeldJob]:
+        """In no order."""
+        return [job for _, job in self._keyed]
+
+    def has_deadlines(self) -> bool:
+        return any(job.deadline_ms is not None for _, job in self._keyed)
+
+    def in_turn(self, turns: Turns) -> list[HeldJob]:
+        """The first to be served first."""
+        self._keyed.sort(key=_key)
+        jobs = self.jobs()
+        return jobs if self._rank == FRONT else _between_labels(jobs, turns)
+
+
 def in_order(jobs: Iterable[HeldJob], turns: Turns) -> list[HeldJob]:
-    """A training slice that was held again comes back as a new arrival, so that a long training
+    """All jobs, the first to be served first."""
+    return [job for rank in by_rank(jobs, turns) for job in rank.in_turn(turns)]
+
+
+def by_rank(jobs: Iterable[HeldJob], turns: Turns) -> list[Rank]:
+    """The first to be served first.
+
+    A training slice that was held again comes back as a new arrival, so that a long training
     and a flood of other work of its class take turns. Which training has the turn is decided by
     the service each received: the one that had least goes first.
     """
-    plain: list[HeldJob] = []
+    ranks: dict[int, _Keyed] = {}
     training: dict[JobClass, list[HeldJob]] = {}
+    lifted_ms = turns.now_ms - 1000 * turns.lift_s
     for job in jobs:
         if job.kind == "train":
             training.setdefault(job.job_class, []).append(job)
+            continue
+        rank, arrived_ms = RANKS[job.job_class], job.accepted_ms
+        if job.deadline_ms is not None:
+            arrived_ms = min(arrived_ms, job.deadline_ms - HORIZON_MS)
+        if job.held_since_ms <= lifted_ms and rank > LIFTED_TO:
+            rank = _lifted(rank, job, turns)
+        pair = (arrived_ms, job.order, job.id), job
+        if rank in ranks:
+            ranks[rank].append(pair)
         else:
-            plain.append(job)
-    keyed = [(_key(job, job.accepted_ms, turns), job) for job in plain]
-    for slices in training.values():
-        keyed += _slices(slices, first=turns.training_first)
-    keyed.sort(key=lambda pair: pair[0])
-    return _between_labels(_starving_first(keyed, turns), turns)
+            ranks[rank] = [pair]
+    for job_class, slices in training.items():
+        rank = 0 if turns.training_first else RANKS[job_class]
+        ranks.setdefault(rank, []).extend(_slices(slices))
+    _starving_first(ranks, turns)
+    return [Rank(rank, ranks[rank]) for rank in sorted(ranks)]
 
 
 def starves(job: HeldJob, turns: Turns) -> bool:
@@ -66,53 +107,58 @@ def starves(job: HeldJob, turns: Turns) -> bool:
     return job.kind != "train" and turns.now_ms - job.held_since_ms >= 1000 * turns.starve_s
 
 
-def _key(job: HeldJob, arrived_ms: int, turns: Turns) -> _Key:
-    if job.deadline_ms is not None:
-        arrived_ms = min(arrived_ms, job.deadline_ms - HORIZON_MS)
-    rank = RANKS[job.job_class]
+def _key(pair: tuple[_Key, HeldJob]) -> _Key:
+    return pair[0]
+
+
+def _lifted(rank: int, job: HeldJob, turns: Turns) -> int:
     waited_ms = turns.now_ms - job.held_since_ms
-    if rank > LIFTED_TO and waited_ms >= 1000 * turns.lift_s:
-        rank = max(rank - int(waited_ms / (1000 * turns.lift_s)), LIFTED_TO)
-    return rank, arrived_ms, job.order, job.id
+    return max(rank - int(waited_ms / (1000 * turns.lift_s)), LIFTED_TO)
 
 
-def _slices(slices: Sequence[HeldJob], *, first: bool) -> list[tuple[_Key, HeldJob]]:
+def _slices(slices: Sequence[HeldJob]) -> _Keyed:
     by_service = sorted(slices, key=lambda job: (job.order, job.held_since_ms, job.id))
     arrivals = sorted(job.held_since_ms for job in slices)
-    return [
-        ((0 if first else RANKS[job.job_class], at, job.order, job.id), job)
-        for job, at in zip(by_service, arrivals, strict=True)
-    ]
+    return [((at, job.order, job.id), job) for job, at in zip(by_service, arrivals, strict=True)]
 
 
-def _starving_first(keyed: list[tuple[_Key, HeldJob]], turns: Turns) -> list[tuple[_Key, HeldJob]]:
+def _starving_first(ranks: dict[int, _Keyed], turns: Turns) -> None:
     """The oldest of those that starve, as many as there is room for, come first."""
     since_ms = turns.now_ms - 1000 * turns.starve_s
-    if all(job.held_since_ms > since_ms for _, job in keyed):
-        return keyed
-    old = [pair for pair in keyed if starves(pair[1], turns)]
-    first = heapq.nsmallest(max(turns.room, 0), old, key=lambda pair: pair[1].held_since_ms)
+    old = [
+        (job.held_since_ms, rank, key, job)
+        for rank, keyed in ranks.items()
+        for key, job in keyed
+        if job.held_since_ms <= since_ms and starves(job, turns)
+    ]
+    first = heapq.nsmallest(max(turns.room, 0), old, key=lambda one: one[:3])
     if not first:
-        return keyed
-    ids = {job.id for _, job in first}
-    rest = [pair for pair in keyed if pair[1].id not in ids]
-    return [((FRONT, *key[1:]), job) for key, job in first] + rest
+        return
+    ids = {job.id for *_, job in first}
+    for rank, keyed in ranks.items():
+        ranks[rank] = [pair for pair in keyed if pair[1].id not in ids]
+    ranks[FRONT] = [((n, *key[1:]), job) for n, (_, _, key, job) in enumerate(first)]
 
 
-def _between_labels(keyed: list[tuple[_Key, HeldJob]], turns: Turns) -> list[HeldJob]:
-    """Within one rank each label's jobs keep their order; the next turn is of the label that has
-    least, leases and turns together, by its weight."""
-    if len({job.label for _, job in keyed}) < 2:
-        return [job for _, job in keyed]
-    had: dict[tuple[int, str | None], float] = {}
-    turn: list[tuple[int, float, int, HeldJob]] = []
-    for place, (key, job) in enumerate(keyed):
-        at = (key[0], job.label)
-        weight = turns.weights.get(job.label, 1.0) if job.label else 1.0
-        count = had.get(at)
+def _between_labels(jobs: list[HeldJob], turns: Turns) -> list[HeldJob]:
+    """Each label's jobs keep their order; the next turn is of the label that has least, leases
+    and turns together, by its weight."""
+    labels = [job.label for job in jobs]
+    found = set(labels)
+    if len(found) < 2:
+        return jobs
+    steps = {label: 1 / _weight(label, turns) for label in found}
+    had: dict[str | None, float] = {}
+    counts: list[float] = []
+    for job, label in zip(jobs, labels, strict=True):
+        count = had.get(label)
         if count is None:
-            count = turns.serving.get((job.job_class, job.label), 0) / weight
-        had[at] = count = count + 1 / weight
-        turn.append((key[0], 0.0 if key[0] == FRONT else count, place, job))
-    turn.sort(key=lambda one: one[:3])
-    return [job for *_, job in turn]
+            count = turns.serving.get((job.job_class, label), 0) / _weight(label, turns)
+        had[label] = count = count + steps[label]
+        counts.append(count)
+    # equal counts keep their order
+    return [jobs[place] for place in sorted(range(len(jobs)), key=counts.__getitem__)]
+
+
+def _weight(label: str | None, turns: Turns) -> float:
+    return turns.weights.get(label, 1.0) if label else 1.0

@@ -4,7 +4,7 @@ Owns the look at all jobs in their order and what each choice takes from the nex
 forecast and order are its neighbours. Does no I/O, so that a simulation can replay it."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
@@ -12,7 +12,7 @@ from routing.board import HeldJob
 from routing.cluster import Cluster, length_key
 from routing.forecast import best, decode_s, rank, unread
 from routing.lane import Lane
-from routing.order import Turns, in_order, starves
+from routing.order import Rank, Turns, by_rank, starves
 from routing.outlook import Outlook
 from routing.placement import Action, Cause, Forecast, Grant, Need, Placement
 from routing.prediction import kv_tokens, prompt_tokens
@@ -67,12 +67,20 @@ def decide(
         starve_s=profile.starve_s,
         weights=profile.weights,
     )
-    return _Decider(cluster, roster, profile, turns).decide(in_order(jobs, turns), deep=deep)
+    return _Decider(cluster, roster, profile, turns).decide(by_rank(jobs, turns), deep=deep)
 
 
 def _lift_room(cluster: Cluster, profile: Profile, slots: float) -> int:
     """Jobs that starve take a share of the slots at most, and one at least."""
     return max(int(profile.lifted_share * slots), 1) - cluster.lifted
+
+
+_BEHIND = (Action.WAIT, *Placement._field_defaults.values())
+
+
+def _behind(job: HeldJob) -> Placement:
+    """Of hundreds a look; this way it takes a third of the time."""
+    return tuple.__new__(Placement, (job, *_BEHIND))
 
 
 class _Decider:
@@ -96,21 +104,27 @@ class _Decider:
         self.views: dict[_ViewKey, View] = {}
         self.lanes: dict[tuple[str, bool], Lane] = {}
 
-    def decide(self, jobs: Sequence[HeldJob], *, deep: bool) -> list[Placement]:
-        placements = []
+    def decide(self, ranks: Iterable[Rank], *, deep: bool) -> list[Placement]:
+        placements: list[Placement] = []
         # jobs that a pool could run, and those of them that came when nothing was free
         seen = shown = glances = 0
-        for job in jobs:
-            if self.look.slots_left <= 0:
-                shown += 1
-            if shown > WAITING_SHOWN or (seen >= LOOKED_AT and not deep):
-                asked = job.deadline_ms is not None and glances < GLANCES
-                glances += asked
-                placements.append(self.glance(job) if asked else Placement(job, Action.WAIT))
+        over = False
+        for group in ranks:
+            if over and (glances >= GLANCES or not group.has_deadlines()):
+                placements += [_behind(job) for job in group.jobs()]
                 continue
-            placement = self.place(job)
-            seen += placement.best is not None
-            placements.append(placement)
+            for job in group.in_turn(self.turns):
+                shown += self.look.slots_left <= 0
+                over = over or shown > WAITING_SHOWN or (seen >= LOOKED_AT and not deep)
+                if not over:
+                    placement = self.place(job)
+                    seen += placement.best is not None
+                elif job.deadline_ms is not None and glances < GLANCES:
+                    glances += 1
+                    placement = self.glance(job)
+                else:
+                    placement = _behind(job)
+                placements.append(placement)
         return placements
 
     def place(self, job: HeldJob) -> Placement:
