@@ -7,8 +7,9 @@ from noidle.acceptance import cancel
 from noidle.errors import JobCancelled, JobExpired, JobFailed, UnknownJob
 from noidle.explanation import Explanation
 from noidle.follow import Follower, look
+from noidle.inquiry import inquire
 from noidle.link import Link
-from noidle.record import FIRST, read_decisions, read_result, read_status
+from noidle.record import FIRST, read_result, read_status
 from noidle.results import JobResult, JobState, JobStatus, StreamEvent
 from noidle.submission import Submission
 
@@ -75,10 +76,13 @@ class Job:
         return status
 
     def explain(self) -> Explanation:
-        """What the router thought of the job and each pool; `print` shows it in words."""
-        status = self.status()
-        decisions = self._link.call(lambda client: read_decisions(client, self.id))
-        return Explanation(status=status, decisions=tuple(decisions))
+        """What the router thought of the job and each pool, and how long it waited for what;
+        `print` shows it in words."""
+        found = self._link.call(lambda client: inquire(client, self.id))
+        if found is None:
+            self._send_again()
+            return self.explain()
+        return found
 
     def cancel(self) -> bool:
         """Ends the job at once where it is held, at its next step where it runs.

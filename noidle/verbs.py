@@ -214,13 +214,7 @@ def _explain(client: Client, flags: argparse.Namespace) -> int:
     if not flags.json:
         write(str(explanation))
         return 0
-    data = {
-        "status": explanation.status.model_dump(mode="json", exclude_none=True),
-        "decisions": [
-            one.model_dump(mode="json", exclude_none=True) for one in explanation.decisions
-        ],
-    }
-    write(json.dumps(data))
+    write(json.dumps(explanation.as_json()))
     return 0
 
 

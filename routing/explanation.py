@@ -31,8 +31,9 @@ def decision_of(placement: Placement, now_ms: int, waited_for: str | None = None
         waited_for: what kept a job that is leased until now.
     """
     pool = placement.pool
-    told = dict(_forecasts(placement))
-    told |= _refusals(placement, VERDICTS_KEPT - len(told))
+    seen = placement.peek(placement.job) if placement.peek else placement
+    told = dict(_forecasts(seen))
+    told |= _refusals(seen, VERDICTS_KEPT - len(told))
     return Decision(
         job=placement.job.id,
         at_ms=now_ms,
@@ -40,9 +41,9 @@ def decision_of(placement: Placement, now_ms: int, waited_for: str | None = None
         cause=cause_of(placement) or waited_for,
         pool=pool.pool if pool else None,
         queue=placement.grant.queue if placement.grant else None,
-        reason=reason_of(placement),
+        reason=reason_of(seen) if seen is placement else f"{reason_of(placement)}{_as_next(seen)}",
         verdicts=tuple(told.values()),
-        rest=groups_of(placement, told),
+        rest=groups_of(seen, told),
     )
 
 
@@ -53,7 +54,7 @@ def reason_of(placement: Placement) -> str:
     if placement.action is Action.REFUSED:
         return _late(placement)
     if placement.view is None:
-        return "every slot is taken, and jobs before it wait too"
+        return "jobs before it come first"
     if placement.best is None:
         return f"no pool can take it now: {_refusals_named(placement)}"
     return _leased(placement) if placement.action is Action.LEASE else _waits(placement)
@@ -110,6 +111,16 @@ def _waits(placement: Placement) -> str:
         return f"{words}; no pool could start it now"
     name, other = _name(placement, free), _forecast(placement, free)
     return f"{words}; {name} is free but would need {other[0]:.2f} s"
+
+
+def _as_next(seen: Placement) -> str:
+    if seen.pool is None or seen.forecast is None:
+        return f"; {reason_of(seen)}"
+    finish_s, start_s, cause, _ = seen.forecast
+    start = "at once" if cause is Cause.FREE else f"in {start_s:.2f} s ({WORDS[cause]})"
+    return (
+        f"; if it were next, it would start {start} on {seen.pool.pool} and end in {finish_s:.2f} s"
+    )
 
 
 _OUTCOMES = {Action.LEASE: "chosen", Action.WAIT: "wait", Action.REFUSED: "too late"}

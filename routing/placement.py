@@ -1,7 +1,7 @@
 """What the policy decided about one job, with all that is needed to say why. Owns the records;
 the words are made from them only for decisions that somebody may read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -78,7 +78,8 @@ class Grant:
 
 
 class Placement(NamedTuple):
-    """The decision. Without a view: not looked at, since nothing is free and enough wait."""
+    """The decision. Without a view: not looked at, since nothing is free and enough wait; `peek`
+    looks at it after all."""
 
     job: HeldJob
     action: Action
@@ -97,6 +98,8 @@ class Placement(NamedTuple):
     grant: Grant | None = None
     # it went before all because it starved
     lifted: bool = False
+    # absent where it was looked at
+    peek: "Callable[[HeldJob], Placement] | None" = None
 
     @property
     def pool(self) -> PoolSnapshot | None:

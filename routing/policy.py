@@ -75,14 +75,6 @@ def _lift_room(cluster: Cluster, profile: Profile, slots: float) -> int:
     return max(int(profile.lifted_share * slots), 1) - cluster.lifted
 
 
-_BEHIND = (Action.WAIT, *Placement._field_defaults.values())
-
-
-def _behind(job: HeldJob) -> Placement:
-    """Of hundreds a look; this way it takes a third of the time."""
-    return tuple.__new__(Placement, (job, *_BEHIND))
-
-
 class _Decider:
     """The state of one look."""
 
@@ -111,7 +103,7 @@ class _Decider:
         over = False
         for group in ranks:
             if over and (glances >= GLANCES or not group.has_deadlines()):
-                placements += [_behind(job) for job in group.jobs()]
+                placements += [self.passed_by(job) for job in group.jobs()]
                 continue
             for job in group.in_turn(self.turns):
                 shown += self.look.slots_left <= 0
@@ -123,7 +115,7 @@ class _Decider:
                     glances += 1
                     placement = self.glance(job)
                 else:
-                    placement = _behind(job)
+                    placement = self.passed_by(job)
                 placements.append(placement)
         return placements
 
@@ -152,13 +144,25 @@ class _Decider:
 
     def glance(self, job: HeldJob) -> Placement:
         """Takes nothing from anybody: a job that must wait waits, one that is late is refused."""
+        seen = self.peek(job)
+        if seen.forecast is not None and self.is_late(job, seen.forecast[0]):
+            return seen._replace(action=Action.REFUSED)
+        return self.passed_by(job)
+
+    def passed_by(self, job: HeldJob) -> Placement:
+        return Placement(job, Action.WAIT, peek=self.peek)
+
+    def peek(self, job: HeldJob) -> Placement:
+        """How it would fare if it were next; for whoever wants to know, later on."""
         view = self.view(job)
         need, moment = self.need(job, view), len(self.look.log)
-        rows = rank(job, view, need) if view.count else None
-        found = None if rows is None else best(job, view, need, rows)
-        if found is not None and self.is_late(job, found[1][0]):
-            return Placement(job, Action.REFUSED, view, need, moment, rows, *found)
-        return Placement(job, Action.WAIT)
+        if not view.count or job.max_tokens >= view.context:
+            return self.nowhere(job, view, need)
+        rows = rank(job, view, need)
+        found = best(job, view, need, rows)
+        if found is None:
+            return self.nowhere(job, view, need)
+        return Placement(job, Action.WAIT, view, need, moment, rows, *found)
 
     def is_late(self, job: HeldJob, finish_s: float) -> bool:
         """How long a whole training takes is not predicted."""

@@ -1,7 +1,7 @@
 #!lua
 -- Records and holds a job, once per id.
 --
--- Below the prefix: job:ID, held, held:SET, wake, alive, expires, deadlines, models, full, retry (read), leases
+-- Below the prefix: job:ID, held, held:SET, wake, alive, refused, expires, deadlines, models, full, retry (read), leases
 -- (counted), and of an ended job sent again stream:ID, result:ID, decisions:ID.
 -- Without the prefix: celery-task-meta-ID of an ended job sent again.
 --
@@ -11,6 +11,7 @@
 -- Answers: accepted | known | different | full, why | crowded, held jobs, seconds or ''
 --   | unknown_model, names… | context, tokens
 -- include base
+local REFUSED_KEPT = 1000
 local id, digest, delivery, set, limit, model = unpack(ARGV, 1, 6)
 local tokens, expires, planned, order, deadline = unpack(ARGV, 7, 11)
 local key = P .. 'job:' .. id
@@ -29,11 +30,23 @@ if old.state then
 end
 
 -- 2. room for one more
+-- whoever asks why the job is nowhere finds it among the last that were refused
+local function remember(entry)
+  entry.id, entry.at, entry.set, entry.model = id, NOW, set, model
+  call('LPUSH', P .. 'refused', cjson.encode(entry))
+  call('LTRIM', P .. 'refused', 0, REFUSED_KEPT - 1)
+end
+
 local why = call('GET', P .. 'full')
-if why then return { 'full', why } end
+if why then
+  remember({ why = why })
+  return { 'full', why }
+end
 local held = call('ZCARD', P .. 'alive') - call('ZCARD', P .. 'leases')
 if held >= tonumber(limit) then
-  return { 'crowded', tostring(held), call('GET', P .. 'retry') or '' }
+  local retry = call('GET', P .. 'retry') or ''
+  remember({ held = held, retry_s = tonumber(retry) })
+  return { 'crowded', tostring(held), retry }
 end
 
 -- 3. a model that fits; while no pool has named its models, every model may turn up

@@ -98,8 +98,30 @@ def test_a_training_slice_says_its_rate() -> None:
 def test_a_job_that_was_not_looked_at_still_has_a_reason() -> None:
     placement = Placement(job=make_job(), action=Action.WAIT)
     decision = decision_of(placement, NOW_MS)
-    assert decision.reason == "every slot is taken, and jobs before it wait too"
+    assert decision.reason == "jobs before it come first"
     assert decision.verdicts == ()
+
+
+def test_a_job_behind_a_jam_hears_how_it_would_fare_if_it_were_next() -> None:
+    jobs = [make_job() for _ in range(40)]
+    running = (make_promise("cuda@a", 5.0), make_promise("cpu@a", 30.0))
+    last = decide(jobs, make_cluster(SLOW, FAST, running=running), NOW_MS)[-1]
+    assert last.view is None
+    decision = decision_of(last, NOW_MS)
+    assert (decision.action, decision.cause, decision.pool) == ("wait", "behind", None)
+    assert decision.reason == (
+        "jobs before it come first; if it were next, it would start in 21.02 s"
+        " (all slots are taken) on cuda@a and end in 22.02 s"
+    )
+    assert [one.pool for one in decision.verdicts] == ["cuda@a", "cpu@a"]
+
+
+def test_a_job_behind_a_jam_that_no_pool_can_run_hears_so() -> None:
+    jobs = [make_job() for _ in range(40)]
+    cluster = make_cluster(FAST, running=(make_promise("cuda@a", 5.0),))
+    last = decide([*jobs, make_job(engine=EngineName.GPU)], cluster, NOW_MS)[-1]
+    reason = decision_of(last, NOW_MS).reason
+    assert reason.startswith("jobs before it come first; no pool can run it: cuda@a the job wants")
 
 
 def test_the_verdicts_of_many_pools_are_bounded_and_the_rest_is_counted() -> None:
