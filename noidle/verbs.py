@@ -29,6 +29,7 @@ from noidle.flags import (
 )
 from noidle.handle import Job
 from noidle.jobs import KINDS
+from noidle.patience import Patience
 from noidle.results import JobResult
 from noidle.terminal import Progress, complain, note, show_result, write, write_json
 
@@ -171,10 +172,12 @@ def _follow(job: Job, flags: argparse.Namespace) -> int:
     progress = Progress(stream=stream and not flags.json)
     note(f"job {job.id}")
     try:
-        for event in job.events(flags.timeout_s):
-            progress.show(event)
-            if stream and flags.json:
-                write_json(event)
+        with Patience(job) as patience:
+            for event in job.events(flags.timeout_s):
+                patience.heard()
+                progress.show(event)
+                if stream and flags.json:
+                    write_json(event)
     except JobFailed as failure:
         progress.close()
         complain(str(failure))

@@ -117,3 +117,39 @@ def test_what_a_job_waited_for_stays_when_it_is_done(client: Client, pool: HandP
     held_ms = job.result().times.held_ms
     assert held_ms is not None
     assert found.waited.held_s == pytest.approx(held_ms / 1000, abs=0.001)
+
+
+@pytest.mark.parametrize("router", [False, True], ids=["no_router", "a_router"])
+def test_who_waits_for_a_job_that_nobody_decides_on_is_told_so_once(
+    pool: HandPool,
+    router: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`noidle submit` waited in silence where no router ran."""
+    monkeypatch.setattr("noidle.patience.SILENCE_S", 0.05)
+    if router:
+        told(pool)
+    words = ["submit", "generate", "x", "--model", "m", "--id", "a", "--timeout-s", "1"]
+    assert main(words) == 5
+    said = capsys.readouterr().err.splitlines()
+    wanted = [] if router else [f"noidle: job a is held: {NO_ROUTER}"]
+    assert said[:-1] == wanted
+    assert "is held and goes on" in said[-1]
+
+
+def test_who_hears_of_a_job_in_time_is_told_nothing_else(
+    client: Client,
+    pool: HandPool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("noidle.patience.SILENCE_S", 0.5)
+    client.generate("x", model="m", id="a")
+    pool.start("a")
+    pool.emit("a", "word")
+    words = ["submit", "generate", "x", "--model", "m", "--id", "a", "--timeout-s", "1"]
+    assert main(words) == 5
+    assert capsys.readouterr().err.splitlines() == [
+        "noidle: job a is running and goes on: wait longer, ask again later, or cancel it"
+    ]
