@@ -14,6 +14,7 @@ from typing import Any
 from engines.echo.answer import Answer, Reading
 from engines.echo.described import BUILT_IN, Described, JobFault, Json
 from engines.echo.lesson import Lesson
+from engines.echo.pace import Pace
 
 KINDS: dict[str, type[Answer | Reading | Lesson]] = {
     "generate": Answer,
@@ -32,6 +33,7 @@ class Loop:
         self._ops: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._runs: dict[str, Answer | Reading | Lesson] = {}
         self._loaded: list[str] = []
+        self._pace = Pace()
         # told once the step's own event is out
         self._ends: list[Json] = []
 
@@ -73,12 +75,15 @@ class Loop:
             prefill_tokens_per_s=described.prefill_tokens_per_s,
             step_s=described.step_s,
             step_s_per_sequence=described.step_s_per_sequence,
+            chunk_tokens=described.chunk_tokens,
         )
 
     def _take_ops(self) -> bool:
         """Waits for one while nothing runs; False once it is time to go."""
         while not self._runs or not self._ops.empty():
             op = self._ops.get()
+            if not self._runs:
+                self._pace.begin()
             match op.get("op"):
                 case "start":
                     self._start(op["run"], op)
@@ -137,6 +142,7 @@ class Loop:
             waiting = [*self._runs, *([run] if run else [])]
             self._emit("step", runs=[{"run": one} for one in waiting], loaded=self._loaded)
         self._loaded.append(model)
+        self._pace.begin()
         self._emit("step", runs=[], loaded=self._loaded)
 
     def _prefill(self) -> tuple[str | None, float]:
@@ -156,10 +162,13 @@ class Loop:
         ready = {run: state for run, state in self._runs.items() if not state.prefill_left}
         answers = [state for state in ready.values() if isinstance(state, Answer)]
         spent_s = self._described.step_s_of(part_s, len(answers))
-        time.sleep(spent_s)
+        self._pace.spend(spent_s)
         for state in answers:
             state.decode_s += spent_s
-        return [self._advance(run, state) for run, state in ready.items()]
+        moved = [self._advance(run, state) for run, state in ready.items()]
+        if any(isinstance(state, Lesson) for state in ready.values()):
+            self._pace.begin()
+        return moved
 
     def _advance(self, run: str, state: Answer | Reading | Lesson) -> Json:
         try:
