@@ -13,7 +13,7 @@ from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Lease, StepReport, Verdict
 from routing.running import Preemption
 from tests.contract.board_world import decision, generate, train
-from tests.contract.watched_board import SLOTS, Seen, WatchedCluster
+from tests.contract.watched_board import DEADLINE_S, SLOTS, Seen, WatchedCluster
 
 LOOK_S = 0.3
 """Between two looks, so that the second one reads the snapshots again."""
@@ -23,17 +23,19 @@ choice = st.integers(0, 63)
 
 
 class BoardMachine(WatchedCluster):
-    """Two pools, one pump at a time, jobs of every class, faults at any moment."""
+    """Three pools, one pump at a time, jobs of every class, faults at any moment."""
 
     # 1. Producers
     @rule(
         job_class=st.sampled_from(JobClass),
         max_tokens=st.sampled_from((4, 40, 100)),
         alike=st.integers(1, 3),
+        due=st.booleans(),
     )
-    def generates(self, job_class: JobClass, max_tokens: int, alike: int) -> None:
+    def generates(self, job_class: JobClass, max_tokens: int, alike: int, due: bool) -> None:
         for _ in range(alike):
             fields = {"class": job_class, "max_tokens": max_tokens, "prompt": "x"}
+            fields |= {"deadline_s": DEADLINE_S} if due else {}
             self.accept(generate(f"g{len(self.jobs)}", **fields))
 
     @rule(job_class=st.sampled_from((JobClass.BATCH, JobClass.BACKGROUND)))
@@ -43,7 +45,7 @@ class BoardMachine(WatchedCluster):
     def accept(self, job: Any) -> None:
         assert self.board.accept(job)
         assert not self.board.accept(job)
-        self.jobs[job.id] = Seen()
+        self.jobs[job.id] = Seen(at_s=self.passed_s, due=job.deadline_s is not None)
 
     @precondition(lambda self: self.jobs)
     @rule(pick=choice)
@@ -57,7 +59,7 @@ class BoardMachine(WatchedCluster):
         self.clock_s += LOOK_S
         self.board.seen = []
         if self.pump.look() is not None:
-            self.check_order()
+            self.check_order(self.board.now_ms())
             self.take_note()
 
     @rule(pick=choice)
@@ -158,8 +160,10 @@ class BoardMachine(WatchedCluster):
         if verdict is Verdict.LOST:
             self.ended(lease)
             return
-        assert (verdict in (Verdict.PAUSE, Verdict.FREE)) <= job.asked
-        assert (verdict is Verdict.GO_ON) <= (not job.asked)
+        late = self.is_late(lease.job)
+        assert (verdict is Verdict.OVERDUE) <= late
+        assert (verdict in (Verdict.PAUSE, Verdict.FREE)) <= (job.asked and not late)
+        assert (verdict is Verdict.GO_ON) <= (not job.asked and not late)
         job.tokens += report.tokens
         job.step = report.step or job.step
 
@@ -203,12 +207,17 @@ class BoardMachine(WatchedCluster):
     def time_passes(self, seconds: float) -> None:
         self.cluster.world.pass_time(seconds)
         self.clock_s += seconds
+        self.passed_s += seconds
+        # no picture is so old: what was measured then says nothing of the memory now
+        self.board.wishes = [wish for wish in self.board.wishes if wish.memory_free_bytes is None]
 
     def teardown(self) -> None:
         """Whatever happened, once the faults are over every job comes to its end."""
         self.draining.clear()
         for _ in range(ROUNDS):
             if all(status.state.final for status in self.statuses().values()):
+                self.every_promise_holds()
+                self.nothing_has_changed_since()
                 return
             self.looks()
             self.claim_all()

@@ -1,4 +1,4 @@
-"""A cluster of two pools whose board remembers what its pump saw, wished and got, and what must
+"""A cluster of three pools whose board remembers what its pump saw, wished and got, and what must
 hold in it whatever happens. Knows nothing of what does."""
 
 import random
@@ -13,13 +13,21 @@ from noidle.results import JobResult, JobState, JobStatus
 from noidle.snapshot import ModelInfo, PoolState, Rates
 from routing.board import Board, HeldJob, Lease, PoolLoad, PumpRole
 from routing.bounds import PREEMPTIONS_IN_A_ROW
-from routing.order import RANKS
+from routing.ended import Run
+from routing.order import HORIZON_MS, RANKS
 from routing.pump import Pump
 from routing.running import Preemption, RunningJob
 from tests.contract.board_world import ECHO, Cluster, World, snapshot
 
-SLOTS = {"cpu@here": 1, "gpu@there": 3}
-KV_TOKENS = {"cpu@here": 64, "gpu@there": 128}
+SLOTS = {"cpu@here": 1, "cuda@there": 2, "gpu@there": 3}
+KV_TOKENS = {"cpu@here": 64, "cuda@there": 128, "gpu@there": 128}
+QUEUES = ("cpu", "cuda", "gpu", *SLOTS)
+CARD = {"cuda@there", "gpu@there"}
+"""These share a device, and its memory."""
+CARD_BYTES = 350
+RUN_BYTES = 100
+DEADLINE_S = 1000.0
+LIFT_S = 600.0
 RATES = Rates(prefill_tokens_per_s=1000.0, step_s=0.01, step_s_per_sequence=0.0)
 CRASH_LIMIT = 3
 WISHES_KEPT = 16
@@ -36,6 +44,9 @@ class Seen:
     row: int = 0
     asked: bool = False
     result: JobResult | None = None
+    # when it was accepted, by the seconds that were let pass, and whether it has a deadline
+    at_s: float = 0.0
+    due: bool = False
 
 
 class Watched:
@@ -71,14 +82,27 @@ class Watched:
         return answers
 
     def lease(self, role: PumpRole, leases: list[Lease]) -> list[bool]:
+        before = {one.job: self._board.status(one.job) for one in leases}
         answers = self._board.lease(role, leases)
         self.wishes = [*self.wishes, *leases][-WISHES_KEPT:]
-        self.granted += [one for one, yes in zip(leases, answers, strict=True) if yes]
+        granted = [one for one, yes in zip(leases, answers, strict=True) if yes]
+        jobs = [one.job for one in granted]
+        assert len(jobs) == len(set(jobs)), "leased twice at once"
+        for job in jobs:
+            status = before[job]
+            assert status is not None
+            assert status.state is JobState.HELD, "leased while it had a lease"
+        self.granted += granted
         return answers
+
+    def runs(self) -> list[Run]:
+        """Nothing is learned, so that no pool is taken for slower than another."""
+        self._board.runs()
+        return []
 
 
 class WatchedCluster(RuleBasedStateMachine):
-    """Two pools, a pump, and what must hold whatever is done to them."""
+    """Three pools, a pump, and what must hold whatever is done to them."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -87,10 +111,13 @@ class WatchedCluster(RuleBasedStateMachine):
         self.board.register(ECHO)
         self.board.register(ModelInfo(name="mini", revision="0", storage="disk", context=1000))
         self.clock_s = 0.0
+        # seconds that were let pass
+        self.passed_s = 0.0
         self.tokens = random.Random(0)
         self.jobs: dict[str, Seen] = {}
-        # of leases that were granted, by token
+        # of leases that were granted, by token; the last one of each job
         self.leases: dict[str, Lease] = {}
+        self.latest: dict[str, Lease] = {}
         # jobs that room was made for
         self.served: set[str] = set()
         # tokens, oldest first
@@ -112,7 +139,18 @@ class WatchedCluster(RuleBasedStateMachine):
         )
 
     def publish(self) -> None:
+        # what was claimed shows in what is measured
+        used = sum(
+            self.latest[job].memory_bytes
+            for job, status in self.statuses().items()
+            if status.pool in CARD and status.state in (JobState.RUNNING, JobState.CANCELLING)
+        )
         for pool, slots in SLOTS.items():
+            card = {
+                "device": "card",
+                "memory_free_bytes": CARD_BYTES - used,
+                "working_bytes": RUN_BYTES,
+            }
             state = PoolState.DRAINING if pool in self.draining else PoolState.READY
             self.board.publish(
                 snapshot(
@@ -123,13 +161,14 @@ class WatchedCluster(RuleBasedStateMachine):
                     loaded=("echo",),
                     rates=RATES,
                     kv_tokens_total=KV_TOKENS[pool],
+                    **(card if pool in CARD else {}),
                 )
             )
 
     def take_note(self) -> None:
         for lease in self.board.granted:
             assert lease.token not in self.leases
-            self.leases[lease.token] = lease
+            self.leases[lease.token] = self.latest[lease.job] = lease
         self.board.granted = []
         for run, other in self.board.asked:
             self.note_asked(run, other)
@@ -146,42 +185,71 @@ class WatchedCluster(RuleBasedStateMachine):
             assert job.row == run.preemptions + 1 <= PREEMPTIONS_IN_A_ROW
         job.asked = status[run.id].state is JobState.RUNNING
 
-    def check_order(self) -> None:
-        """Within a set nobody passes one before it who needs no more than it does; but for those
-        that were to go where room is kept for another."""
+    def check_order(self, now_ms: int) -> None:
+        """Nobody passes one before it, of its class or a higher one, who needs no more than it
+        does: only what is smaller fits behind. But for those that were to go where room is kept
+        for another, and for what waited so long that it was lifted."""
         if self.served & {job.id for job in self.board.seen}:
             return
         granted = {lease.job for lease in self.board.granted}
-        before: dict[tuple[Any, ...], list[HeldJob]] = {}
-        for job in sorted(self.board.seen, key=_turn):
-            ahead = before.setdefault(_set_of(job), [])
-            if job.id in granted:
-                passed = [one.id for one in ahead if one.id not in granted]
+        for job in self.board.seen:
+            old = now_ms - job.held_since_ms >= 1000 * LIFT_S
+            if job.id in granted and not old:
+                ahead = [one.id for one in self.board.seen if _must_precede(one, job)]
+                passed = [one for one in ahead if one not in granted]
                 assert not passed, f"{job.id} passed {passed}"
-            ahead.append(job)
 
     @invariant()
-    def limits_hold(self) -> None:
-        statuses = self.statuses().values()
+    def every_promise_holds(self) -> None:
+        statuses = self.statuses()
+        self.limits_hold(statuses)
+        self.nothing_is_lost(statuses)
+
+    def limits_hold(self, statuses: dict[str, JobStatus]) -> None:
+        """By what was granted, and by what the board itself counts."""
         loads = self.board.loads()
+        inside = {
+            pool: [
+                self.latest[job]
+                for job, status in statuses.items()
+                if status.pool == pool and not status.state.final
+            ]
+            for pool in SLOTS
+        }
         for pool, slots in SLOTS.items():
-            inside = [one for one in statuses if one.pool == pool and not one.state.final]
             load = loads.get(pool, PoolLoad())
-            assert load.in_flight == len(inside) <= slots
-            assert load.kv_tokens <= KV_TOKENS[pool]
-            assert not load.alone or len(inside) == 1
+            assert load.in_flight == len(inside[pool]) <= slots
+            kv_tokens = sum(one.kv_tokens for one in inside[pool])
+            assert load.kv_tokens == kv_tokens <= KV_TOKENS[pool]
+            assert not load.alone or len(inside[pool]) == 1
+        assert sum(one.memory_bytes for pool in CARD for one in inside[pool]) <= CARD_BYTES
 
-    @invariant()
-    def nothing_is_lost(self) -> None:
+    def nothing_is_lost(self, statuses: dict[str, JobStatus]) -> None:
         held = Counter(job.id for job in self.board.held(1000))
-        for job_id, status in self.statuses().items():
-            assert held[job_id] == (status.state is JobState.HELD), (job_id, status.state)
+        for job_id, status in statuses.items():
+            waits = status.state is JobState.HELD
+            # one that was late has just been ended by the reading itself
+            assert held[job_id] == waits or (waits and self.is_late(job_id)), (job_id, status)
             assert (status.pool is not None) or status.state not in _IN_A_POOL
-            result = self.board.result(job_id)
-            assert (result is not None) == status.state.final
             job = self.jobs[job_id]
-            assert job.result in (None, result), "a result never changes"
-            job.result = result
+            if status.state.final and job.result is None:
+                job.result = self.board.result(job_id)
+                assert job.result is not None
+                assert job.result.state is status.state
+
+    def is_late(self, job_id: str) -> bool:
+        job = self.jobs[job_id]
+        return job.due and self.passed_s - job.at_s >= DEADLINE_S
+
+    def nothing_has_changed_since(self) -> None:
+        """What ended has ended; each lease sent one message."""
+        for job_id, job in self.jobs.items():
+            assert self.board.result(job_id) == job.result, "a result never changes"
+        messages = 0
+        for queue in QUEUES:
+            while self.cluster.world.pop(queue) is not None:
+                messages += 1
+        assert messages == len(self.leases)
 
     def statuses(self) -> dict[str, JobStatus]:
         found = {job_id: self.board.status(job_id) for job_id in self.jobs}
@@ -202,11 +270,21 @@ class WatchedCluster(RuleBasedStateMachine):
 _IN_A_POOL = (JobState.LEASED, JobState.RUNNING, JobState.CANCELLING)
 
 
-def _turn(job: HeldJob) -> tuple[float, int]:
+def _must_precede(one: HeldJob, other: HeldJob) -> bool:
+    if one.id == other.id or _demand(one) != _demand(other) or one.alone:
+        return False
+    if one.prompt_bytes > other.prompt_bytes or one.max_tokens > other.max_tokens:
+        return False
+    return _turn(one) < _turn(other)
+
+
+def _demand(job: HeldJob) -> tuple[Any, ...]:
+    """What decides where it could run, but for its size. Trainings take turns by service."""
+    return job.kind, job.model, job.engine, job.storage, job.alone
+
+
+def _turn(job: HeldJob) -> tuple[float, ...]:
     """Trainings that had equal service are served as they came back."""
-    return job.order, job.held_since_ms
-
-
-def _set_of(job: HeldJob) -> tuple[Any, ...]:
-    size = (job.prompt_bytes, job.max_tokens)
-    return job.job_class, job.kind, job.model, job.engine, job.storage, size, job.alone
+    due_ms = job.accepted_ms if job.deadline_ms is None else job.deadline_ms - HORIZON_MS
+    arrived = 0 if job.kind == "train" else min(job.accepted_ms, due_ms)
+    return RANKS[job.job_class], arrived, job.order, job.held_since_ms
