@@ -3,10 +3,13 @@
 Owns which sequence belongs to which run, and what becomes of a run when its sequence ends. Knows
 nothing of loading, of time slices or of the pipes."""
 
+from collections.abc import Callable
+
 from engines.protocol import Done, Dropped
 from engines.tensor.library import Resident
 from engines.tensor.outbox import Outbox
 from engines.tensor.rates import RateBook
+from engines.tensor.steps import last_step
 from engines.tensor.text_run import TextRun
 from tensor_llm.serving.core import Output
 from tensor_llm.serving.sequence import Sequence
@@ -15,15 +18,23 @@ from tensor_llm.serving.sequence import Sequence
 class Batch:
     """What runs emit and how they end goes to the outbox."""
 
-    def __init__(self, resident: Resident, outbox: Outbox, rates: RateBook) -> None:
+    def __init__(
+        self,
+        resident: Resident,
+        outbox: Outbox,
+        rates: RateBook,
+        clock: Callable[[], float],
+    ) -> None:
         self.resident = resident
         self._core = resident.core
         self._outbox = outbox
-        self._rates = rates
+        self._rates, self._clock = rates, clock
         self._runs: dict[Sequence, TextRun] = {}
         self._steps = self._core.stats().steps
         # a step under way waited for something else that computed
         self._disturbed = False
+        # when the last step had landed, where nothing but its telling followed it
+        self._since_s: float | None = None
 
     @property
     def runs(self) -> list[TextRun]:
@@ -61,26 +72,30 @@ class Batch:
         """Something else computed: what was under way beside it tells nothing of its speed."""
         executor = self._core.executor
         self._disturbed = executor.asynchronous or executor.flights > 1
+        self._since_s = None
 
-    def step(self) -> int:
-        """One step of the core; how many runs decoded in what landed."""
+    def step(self, *, alone: bool = True) -> int:
+        """One step of the core; how many runs decoded in what landed. No other model takes steps
+        in this pass if it is `alone`."""
         for output in self._core.step():
             run = self._runs.get(output.sequence)
             if run is not None:
                 self._hear(run, output)
-        stats = self._core.stats()
-        if stats.steps == self._steps:
+        steps = self._core.stats().steps
+        if steps == self._steps:
             return 0
-        self._steps = stats.steps
-        rows, spent_s = stats.decode_rows, stats.step_s
-        if rows and self._core.executor.flights > 1:
-            # each of several steps under way serves a part of the runs, one after the other
-            every = max(rows, sum(one.decoding for one in self._core.running))
-            rows, spent_s = every, spent_s * every / rows
+        self._steps = steps
+        return self._measured(alone=alone)
+
+    def _measured(self, *, alone: bool) -> int:
+        """To those who wait for tokens a step lasts until the next one, with all that its telling
+        takes."""
+        now_s, since_s = self._clock(), self._since_s
+        step = last_step(self._core, now_s - since_s if alone and since_s is not None else None)
         if not self._disturbed:
-            self._rates.of(self.resident.name).step(rows, stats.chunk_tokens, spent_s)
-        self._disturbed = False
-        return rows
+            self._rates.of(self.resident.name).step(*step)
+        self._disturbed, self._since_s = False, now_s
+        return step.decoded
 
     def _hear(self, run: TextRun, output: Output) -> None:
         if output.error is not None:

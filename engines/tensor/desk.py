@@ -10,6 +10,7 @@ from engines.protocol import Dropped, Log, Start
 from engines.tensor.batch import Batch
 from engines.tensor.boarding import Boarding, Gate
 from engines.tensor.library import Library, Resident
+from engines.tensor.measuring import Measuring
 from engines.tensor.outbox import Outbox, Run
 from engines.tensor.pace import Pace
 from engines.tensor.porter import Porter
@@ -28,12 +29,14 @@ class Desk:
         outbox: Outbox,
         rates: RateBook,
         pace: Pace,
+        measuring: Measuring,
         settle: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         """`settle` is called before a model's first step."""
         self._library, self._outbox = library, outbox
         self._rates, self._pace, self._settle = rates, pace, settle
+        self._measuring, self._clock = measuring, clock
         self._porter = Porter("loads", clock)
         self._gate = Gate(library, self._porter, clock)
         self._runs: dict[str, TextRun] = {}
@@ -92,7 +95,14 @@ class Desk:
             return None
         self._pace.decoding = any(batch.decodes for batch in at_work)
         self._pace.models = len(at_work)
-        return sum(batch.step() for batch in at_work)
+        return sum(batch.step(alone=len(at_work) == 1) for batch in at_work)
+
+    def measure(self) -> bool:
+        """Where nobody has work: a step of measuring a model that is new in memory."""
+        if self._batches or self._boarding or self._preloads or self._library.short:
+            self._measuring.stop()
+            return False
+        return self._measuring.advance()
 
     def forget_ended(self) -> None:
         """Gives back what runs that ended in this pass held."""
@@ -134,10 +144,13 @@ class Desk:
                 self._outbox.say(Log(level="warning", message=f"cannot preload: {error}"))
 
     def _join(self, run: TextRun) -> None:
+        self._measuring.stop()
         self._runs[run.id] = run
         if run.resident not in self._batches:
             # for itself: a step may still be under way when its last run has ended
             self._library.hold(run.resident)
             self._settle()
-            self._batches[run.resident] = Batch(run.resident, self._outbox, self._rates)
+            self._batches[run.resident] = Batch(
+                run.resident, self._outbox, self._rates, self._clock
+            )
         self._batches[run.resident].join(run)

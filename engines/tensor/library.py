@@ -120,6 +120,15 @@ class Library:
                     return one
         return None
 
+    def take_any(self, wanted: Callable[[Resident], bool]) -> Resident | None:
+        """One in memory of which that is true."""
+        with self._changed:
+            for one in self._residents:
+                if wanted(one):
+                    one.users += 1
+                    return one
+        return None
+
     def hold(self, resident: Resident) -> None:
         """One user more of a model that has one."""
         with self._changed:

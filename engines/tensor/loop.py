@@ -28,6 +28,7 @@ from engines.tensor.channel import Channel
 from engines.tensor.desk import Desk
 from engines.tensor.device import open_device
 from engines.tensor.library import Library
+from engines.tensor.measuring import Measuring
 from engines.tensor.opening import MemoryOpener
 from engines.tensor.outbox import Outbox, Refused
 from engines.tensor.pace import Pace
@@ -75,11 +76,20 @@ class Loop:
             clock=clock,
         )
         self._library = Library(store, opener, clock, on_short=self._make_memory)
+        self._measuring = Measuring(
+            self._library,
+            rates=rates,
+            pace=pace,
+            slots=environment.slots,
+            settle=self._threads.settle,
+            clock=clock,
+        )
         self._desk = Desk(
             self._library,
             outbox=outbox,
             rates=rates,
             pace=pace,
+            measuring=self._measuring,
             settle=self._threads.settle,
             clock=clock,
         )
@@ -109,7 +119,9 @@ class Loop:
             self._say_who_waits()
             self._tell(decoded or 0)
             computed = decoded is not None
-            if self._learn(others=computed):
+            if not computed and self._desk.measure():
+                computed = True
+            elif self._learn(others=computed):
                 computed = True
                 self._tell(decoded or 0)
 
@@ -202,16 +214,22 @@ class Loop:
         self._still_there_at_s = now_s
         for run in [*self._desk.everyone(), *self._school.everyone()]:
             self._outbox.moved(run)
-        self._outbox.flush(self._library.loaded, 0, self._library.kv_tokens)
+        self._flush(0)
 
     def _tell(self, decoded: int) -> None:
-        self._outbox.flush(self._library.loaded, decoded, self._library.kv_tokens)
+        self._flush(decoded)
         self._desk.forget_ended()
         self._school.forget_ended()
         self._outbox.clear()
         news = self._rates.news()
         if news is not None:
             self._channel.emit(news)
+
+    def _flush(self, decoded: int) -> None:
+        kv = self._library.kv_tokens
+        if kv is not None:
+            kv = kv[0], kv[1] + self._measuring.borrowed_tokens
+        self._outbox.flush(self._library.loaded, decoded, kv)
 
     def _make_memory(self) -> bool:
         return self._school.forget_kept()

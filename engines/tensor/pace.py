@@ -19,8 +19,12 @@ class Pace:
         self.decoding = False
         # models that take a step in this pass
         self.models = 1
+        # nobody else is there: whole prompts are read at once
+        self.alone = False
 
     def part_tokens(self, model: str) -> int:
+        if self.alone:
+            return LARGEST_PART
         rates = self._rates.of(model)
         per_s = rates.prefill.per_s
         if per_s is None:

@@ -3,6 +3,7 @@
 Owns the running measurements of each model and the decision when they are worth telling; knows
 nothing of who uses them."""
 
+import math
 from collections.abc import Callable, Mapping
 
 from engines.protocol import RatesMeasured
@@ -92,7 +93,7 @@ class RateBook:
         # the one that was used last comes last
         self._models: dict[str, ModelBook] = {}
         self._told = RatesMeasured()
-        self._told_at_s = -TELL_EVERY_S
+        self._told_at_s = -math.inf
 
     def of(self, model: str) -> ModelBook:
         """The model's, which is now the one that was used last."""
@@ -106,6 +107,10 @@ class RateBook:
     def untold(self) -> bool:
         """There is news, to be told when its time has come."""
         return _differ(self._measured(), self._told)
+
+    def tell_soon(self) -> None:
+        """What was just measured need not wait."""
+        self._told_at_s = -math.inf
 
     def news(self) -> RatesMeasured | None:
         now_s = self._clock()

@@ -74,7 +74,7 @@ class World:
             weight_bytes=1,
             cache_bytes=0,
         )
-        self.batch = Batch(self.resident, self.outbox, RateBook(lambda: 0.0))
+        self.batch = Batch(self.resident, self.outbox, RateBook(lambda: 0.0), lambda: 0.0)
 
     def answer(self, run, tokens, max_tokens=8, emitted=(), text="", **more):
         job = Generate(model="m", prompt="x", max_tokens=max_tokens, **more)
@@ -265,3 +265,34 @@ def test_a_run_longer_than_the_cache_here_is_refused_with_both_lengths():
     with pytest.raises(InvalidJob, match="the context 32; memory here is short") as refused:
         world.answer("a", [1] * 30, max_tokens=10)
     assert refused.value.field == "prompt"
+
+
+def test_a_step_lasts_until_the_next_one_but_for_what_comes_between():
+    world = World()
+    world.answer("r", [1, 2], max_tokens=8)
+    now_s = [0.0]
+    world.batch._clock = lambda: now_s[0]
+    decode = world.batch._rates.of("m").decode
+    world.batch.step()
+    for _ in range(3):
+        # with the time that it takes to tell
+        now_s[0] += 0.5
+        world.batch.step()
+    assert decode.fit() == pytest.approx((0.5, 0.0))
+    # a part of training, or a step of another model
+    now_s[0] += 10
+    world.batch.disturb()
+    world.batch.step()
+    now_s[0] += 10
+    world.batch.step(alone=False)
+    assert decode.fit()[0] < 0.5
+
+
+def test_what_flew_beside_training_tells_nothing_of_its_speed():
+    world = World()
+    world.executor.asynchronous = True
+    world.answer("r", [1, 2], max_tokens=8)
+    for _ in range(3):
+        world.batch.disturb()
+        world.batch.step()
+    assert world.batch._rates.of("m").decode.fit() is None

@@ -7,6 +7,7 @@ import pytest
 from engines.protocol import Done, Dropped, Failed, Log, Start, Step
 from engines.tensor.desk import Desk
 from engines.tensor.library import Resident
+from engines.tensor.measuring import Measuring
 from engines.tensor.outbox import Outbox
 from engines.tensor.pace import Pace
 from engines.tensor.rates import RateBook
@@ -66,6 +67,12 @@ class SlowLibrary:
         )
         return self.resident
 
+    def take_any(self, wanted):
+        if self.resident is None or not wanted(self.resident):
+            return None
+        self.resident.users += 1
+        return self.resident
+
     def hold(self, resident):
         resident.users += 1
 
@@ -80,14 +87,9 @@ class World:
         self.library = SlowLibrary()
         self.outbox = Outbox(self.events.append)
         rates = RateBook(lambda: 0.0)
-        self.desk = Desk(
-            self.library,
-            outbox=self.outbox,
-            rates=rates,
-            pace=Pace(rates),
-            settle=lambda: None,
-            clock=lambda: 0.0,
-        )
+        shared = {"rates": rates, "pace": Pace(rates), "settle": lambda: None, "clock": lambda: 0.0}
+        measuring = Measuring(self.library, slots=2, **shared)
+        self.desk = Desk(self.library, outbox=self.outbox, measuring=measuring, **shared)
 
     def begin(self, run, **more):
         job = Generate(**{"model": "m", "prompt": "x", "max_tokens": 2, **more})
@@ -167,3 +169,39 @@ def test_a_preload_that_fails_is_told_in_words(world):
     world.desk.preload("m")
     assert "something smaller" in world.until(Log).message
     assert not world.desk.busy
+
+
+def test_a_model_is_measured_once_nobody_waits_and_arriving_work_ends_that(world):
+    world.library.may_end.set()
+    world.begin("r")
+    assert not world.desk.measure()
+    world.until(Done)
+    world.turn()
+    core, events = world.library.resident.core, len(world.events)
+    assert world.desk.measure()
+    assert world.desk.measure()
+    assert core.busy
+    world.begin("s")
+    # it has the core to itself
+    assert [one.request.max_tokens for one in (*core.running, *core.waiting)] == [2]
+    while len([event for event in world.events if isinstance(event, Done)]) < 2:
+        world.turn()
+        assert not world.desk.measure() or not world.desk.busy
+    while world.desk.measure():
+        pass
+    assert not core.busy
+    assert core.kv_tokens_free == core.kv_tokens_total
+    assert world.library.resident.users == 0
+    told = {run.run for event in world.events[events:] for run in getattr(event, "runs", ())}
+    assert told == {"s"}
+
+
+def test_a_load_that_somebody_waits_for_ends_a_measurement(world):
+    world.library.may_end.set()
+    world.begin("r")
+    world.until(Done)
+    world.turn()
+    assert world.desk.measure()
+    world.library.short = True
+    assert not world.desk.measure()
+    assert world.library.resident.users == 0
