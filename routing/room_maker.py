@@ -3,11 +3,12 @@ what both sides are told; who leaves is preemption's choice."""
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from noidle.results import Decision
 from noidle.snapshot import PoolSnapshot, Pressure
 from routing.blocked import blocked_heads
-from routing.board import Board, PumpRole
+from routing.board import PumpRole
 from routing.causes import ROOM
 from routing.explanation import decision_of
 from routing.order import RANKS
@@ -23,10 +24,20 @@ REST_MS = 100
 often, and each try reads what runs in many pools."""
 
 
+class Rooms(Protocol):
+    """See routing.board.Board, of which this is a part."""
+
+    def running(self, pools: list[str], /) -> list[RunningJob]: ...
+
+    def preempt(self, role: PumpRole, wishes: list[Preemption], /) -> list[bool]: ...
+
+    def note(self, decisions: list[Decision], /) -> None: ...
+
+
 class RoomMaker:
     """Looks into pools only while somebody is blocked."""
 
-    def __init__(self, board: Board, terms: Terms = RESPONSE_FIRST) -> None:
+    def __init__(self, board: Rooms, terms: Terms = RESPONSE_FIRST) -> None:
         self._board = board
         self.terms = terms
         # by pool and job, until when room is kept and for which rank

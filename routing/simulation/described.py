@@ -17,6 +17,8 @@ from noidle.snapshot import ModelInfo, PoolSnapshot, PoolState, Rates
 SHIPPED = Path(__file__).parent / "clusters"
 MODEL = "trace"
 """All requests of a trace ask for this one model."""
+LESSON = "lesson"
+"""The model of the training behind a trace: small, so that it is loaded at once."""
 STORAGE = "described"
 BYTES_PER_TOKEN = 4.0
 
@@ -102,17 +104,18 @@ class DescribedPool(_Table):
     def snapshot(self, weight_bytes: int, *, loaded: bool) -> PoolSnapshot:
         """What such a pool would publish."""
         name, _, host = self.pool.partition("@")
+        trains = self.train_tokens_per_s is not None
         return PoolSnapshot(
             pool=self.pool,
             engine=self.engine,
             host=host,
             device=name,
-            kinds=("generate",),
+            kinds=("generate", "train") if trains else ("generate",),
             slots=self.slots,
             state=PoolState.READY,
             kv_tokens_total=self.kv_tokens,
             prefix_cache_tokens=self.cache_tokens or None,
-            models=(MODEL,),
+            models=(MODEL, LESSON) if trains else (MODEL,),
             loaded=(MODEL,) if loaded else (),
             storage=STORAGE,
             rates=Rates(
@@ -121,6 +124,7 @@ class DescribedPool(_Table):
                 chunk_tokens=self.chunk_tokens,
                 step_s_per_sequence=self.step_s_per_sequence,
                 load_bytes_per_s=weight_bytes / self.load_s if self.load_s else None,
+                train_tokens_per_s=self.train_tokens_per_s,
             ),
         )
 
@@ -135,8 +139,13 @@ class Described(_Table):
     pools: Annotated[tuple[DescribedPool, ...], Field(min_length=1)]
 
     @property
-    def model(self) -> ModelInfo:
-        return ModelInfo(
+    def trains(self) -> bool:
+        """Whether any of its pools does."""
+        return any(pool.train_tokens_per_s for pool in self.pools)
+
+    @property
+    def models(self) -> dict[str, ModelInfo]:
+        served = ModelInfo(
             name=MODEL,
             revision="described",
             storage=STORAGE,
@@ -144,6 +153,7 @@ class Described(_Table):
             weight_bytes=self.weight_bytes,
             bytes_per_token=BYTES_PER_TOKEN,
         )
+        return {MODEL: served, LESSON: ModelInfo(name=LESSON)}
 
 
 def shipped() -> list[str]:

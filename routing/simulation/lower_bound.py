@@ -1,40 +1,14 @@
-"""A time before which no scheduler can have ended all requests. Owns the linear program; knows
-nothing of schedulers.
+"""A time before which no scheduler can have ended all requests, and how much any could have trained
+beside them. Owns the two bounds; knows nothing of schedulers."""
 
-The relaxation of scheduling on unrelated machines with release times: a request may be split over
-pools at will. A step is at least as long as its part of a prompt takes, and as its decoding takes
-in a full batch, so each pool's time bounds two sums: of what prompts take there, and of what decode
-steps take in full batches; to both goes what each sequence adds to a step. For each release time r,
-the work that comes at or after r must fit between r and the end on every pool. Requests are
-gathered so that the program stays small; each gathering rounds work and releases down, so the bound
-stays true."""
+from collections.abc import Sequence
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from routing.simulation.described import Described, DescribedPool
+from routing.simulation.described import Described
+from routing.simulation.relaxation import BUCKETS, DIRECTIONS, Program, gather, works_of
 from routing.simulation.request import Request
 
-BUCKETS = 48
-"""Release times that are told apart."""
-DIRECTIONS = 32
-"""Ratios of answer to prompt that are told apart."""
 TOLERANCE = 1e-6
-"""The solver's own, taken off so that the bound stays true."""
-_Entry = tuple[int, int, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What must be done in any case; tokens, seconds."""
-
-    release_s: float
-    prompt: float
-    output: float
-    # indices of the pools that may do it
-    able: tuple[int, ...]
+"""The solver's own, taken off so that a bound stays true."""
 
 
 def lower_bound_s(
@@ -46,151 +20,16 @@ def lower_bound_s(
 ) -> float:
     """Seconds from time 0."""
     pools = described.pools
-    works = _works(described, requests)
+    works = works_of(described, requests)
     longest_s = max(
         work.release_s + min(pools[i].work_s(work.prompt, work.output, 1) for i in work.able)
         for work in works
     )
-    return max(longest_s, _relaxed_s(pools, _gather(works, buckets, directions)))
+    program = Program(pools, gather(works, buckets, directions))
+    return max(longest_s, program.least_end_s() * (1 - TOLERANCE))
 
 
-def _works(described: Described, requests: Sequence[Request]) -> list[Work]:
-    """Prompts less what an ideal cache saves, and once what several prompts share: any of the
-    pools may read that, apart from the rest."""
-    everywhere = tuple(range(len(described.pools)))
-    shared = _shared_blocks(described, requests)
-    # tokens of a shared block, and when it is first asked for
-    blocks: dict[int, tuple[int, float]] = {}
-    works = []
-    for one in requests:
-        own = one.prompt
-        for place, block in enumerate(one.blocks):
-            if block in shared:
-                tokens = min(one.block_tokens, one.prompt - 1 - place * one.block_tokens)
-                own -= max(tokens, 0)
-                known, first_s = blocks.get(block, (tokens, one.arrive_s))
-                blocks[block] = min(known, max(tokens, 0)), min(first_s, one.arrive_s)
-        able = tuple(i for i in everywhere if one.kv_tokens <= described.pools[i].kv_tokens)
-        works.append(Work(release_s=one.arrive_s, prompt=max(own, 1), output=one.output, able=able))
-    works += [
-        Work(release_s=first_s, prompt=tokens, output=0, able=everywhere)
-        for tokens, first_s in blocks.values()
-        if tokens > 0
-    ]
-    return works
-
-
-def _shared_blocks(described: Described, requests: Sequence[Request]) -> frozenset[int]:
-    if not any(pool.cache_tokens for pool in described.pools):
-        return frozenset()
-    counts = Counter(block for one in requests for block in one.blocks)
-    return frozenset(block for block, count in counts.items() if count > 1)
-
-
-def _gather(works: Sequence[Work], buckets: int, directions: int) -> list[Work]:
-    """Sums of works that are released in one bucket, may go to the same pools, and have nearly
-    the same ratio of answer to prompt. Works of one ratio may be summed without loss: where a
-    part of the sum goes, the same part of each of them may go."""
-    release = _edges([work.release_s for work in works], buckets)
-    ratio = _edges([work.output / work.prompt for work in works], directions)
-    groups: dict[tuple[int, int, tuple[int, ...]], list[Work]] = defaultdict(list)
-    for work in works:
-        place = _below(release, work.release_s), _below(ratio, work.output / work.prompt)
-        groups[*place, work.able].append(work)
-    return [_sum(group) for group in groups.values()]
-
-
-def _sum(group: Sequence[Work]) -> Work:
-    """Each is first rounded down to the median ratio, in the token kind it has too much of."""
-    ratios = sorted(work.output / work.prompt for work in group)
-    ratio = ratios[len(ratios) // 2]
-    prompt = sum(min(work.prompt, work.output / ratio) if ratio else work.prompt for work in group)
-    return Work(
-        release_s=min(work.release_s for work in group),
-        prompt=prompt,
-        output=prompt * ratio,
-        able=group[0].able,
-    )
-
-
-def _edges(values: list[float], count: int) -> list[float]:
-    """Lower edges of at most `count` ranges with about as many values each."""
-    ordered = sorted(values)
-    return sorted({ordered[len(ordered) * i // count] for i in range(count)})
-
-
-def _below(edges: list[float], value: float) -> int:
-    low, high = 0, len(edges)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if edges[middle] <= value else (low, middle)
-    return low
-
-
-def _relaxed_s(pools: Sequence[DescribedPool], works: Sequence[Work]) -> float:
-    # so that a start of noidle needs no scipy
-    from scipy.optimize import linprog
-
-    program = _Program(pools, works)
-    solved = linprog(
-        program.cost,
-        A_ub=program.below,
-        b_ub=program.limits,
-        A_eq=program.equal,
-        b_eq=program.wanted,
-        bounds=(0, None),
-        method="highs",
-    )
-    assert solved.status == 0, solved.message
-    return float(solved.x[0]) * (1 - TOLERANCE)
-
-
-class _Program:
-    """Variables: the end; for each pool and release time, the reading there from then on, then as
-    many for the decoding; for each work and pool, the part of it done there."""
-
-    def __init__(self, pools: Sequence[DescribedPool], works: Sequence[Work]) -> None:
-        import numpy as np
-
-        self._pools = pools
-        self._works = works
-        self._releases = sorted({work.release_s for work in works})
-        self._pairs = [(w, i) for w, work in enumerate(works) for i in work.able]
-        self._half = len(pools) * len(self._releases)
-        self._tails = 2 * self._half
-        self.cost = np.zeros(1 + self._tails + len(self._pairs))
-        self.cost[0] = 1.0
-        self.limits = -np.tile(np.array(self._releases), 2 * len(pools))
-        self.wanted = np.concatenate([np.zeros(self._tails), np.ones(len(works))])
-        self.equal = self._matrix(self._tails + len(works), [*self._sums(), *self._parts()])
-        self.below = self._matrix(self._tails, self._ends())
-
-    def _matrix(self, rows: int, entries: Iterable[_Entry]) -> Any:
-        from scipy.sparse import csr_array
-
-        row, column, value = zip(*entries, strict=True)
-        return csr_array((value, (row, column)), shape=(rows, len(self.cost)))
-
-    def _sums(self) -> Iterator[_Entry]:
-        """tail[i, k] - tail[i, k + 1] - work released at k and done in i = 0."""
-        last = len(self._releases) - 1
-        for row in range(self._tails):
-            yield row, 1 + row, 1.0
-            if row % (last + 1) < last:
-                yield row, 2 + row, -1.0
-
-    def _parts(self) -> Iterator[_Entry]:
-        """The work in those sums; and all parts of a work are one whole."""
-        at = {release_s: k for k, release_s in enumerate(self._releases)}
-        for place, (w, i) in enumerate(self._pairs):
-            work, pool, column = self._works[w], self._pools[i], 1 + self._tails + place
-            row = i * len(self._releases) + at[work.release_s]
-            yield row, column, -pool.reading_s(work.prompt, work.output)
-            yield self._half + row, column, -pool.decoding_s(work.output)
-            yield self._tails + w, column, 1.0
-
-    def _ends(self) -> Iterator[_Entry]:
-        """tail[i, k] - end <= -release k."""
-        for row in range(self._tails):
-            yield row, 1 + row, 1.0
-            yield row, 0, -1.0
+def leftover_tokens(described: Described, requests: Sequence[Request], end_s: float) -> float:
+    """The most that one training may have had from time 0 on, if all requests end until `end_s`."""
+    works = gather(works_of(described, requests), BUCKETS, DIRECTIONS)
+    return Program(described.pools, works).most_tokens(end_s * (1 + TOLERANCE))

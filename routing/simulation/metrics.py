@@ -2,7 +2,7 @@
 shown."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ class PoolFigures:
     """Shares of the makespan."""
 
     jobs: int
-    # anything ran
+    # an answer was made
     busy_share: float
     # see routing.simulation.idle
     idle_while_sooner_share: float
@@ -62,6 +62,18 @@ class PredictionError:
     p95: float
     # mean with its sign: above 0, runs end sooner than predicted
     bias: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFigures:
+    """Of the training behind the trace, until the last answer ended."""
+
+    tokens: float
+    # the most that any schedule could have trained until then, and what share of it was
+    leftover_tokens: float
+    share: float
+    # slices that made room before they were over
+    pauses: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +91,19 @@ class Figures:
     # time in fact, on average; 1: all alike
     fairness_jain: float
     prediction_error: PredictionError | None
+    # runs that made room for others, slices of training among them; and by class
     preemptions: int
+    preempted: dict[str, int]
     # prompt tokens found in a prefix cache, by all
     reused_share: float
+    training: TrainingFigures | None = None
 
 
 def figures(policy: str, described: Described, outcome: Outcome, ttft_bound_s: float) -> Figures:
     """Reads the fates of all requests."""
     fates = outcome.fates
     makespan_s = max(fate.finish_s for fate in fates)
+    preempted = _preempted(outcome)
     return Figures(
         policy=policy,
         jobs=len(fates),
@@ -97,7 +113,8 @@ def figures(policy: str, described: Described, outcome: Outcome, ttft_bound_s: f
         pools=_pools(outcome, makespan_s),
         fairness_jain=_fairness(described, fates),
         prediction_error=_prediction_error(fates),
-        preemptions=0,
+        preemptions=sum(preempted.values()),
+        preempted=preempted,
         reused_share=sum(fate.reused for fate in fates) / sum(f.request.prompt for f in fates),
     )
 
@@ -141,6 +158,26 @@ def _goodput(fates: Sequence[Fate], ttft_bound_s: float, makespan_s: float) -> G
         interactive_share=good_urgent / max(len(urgent), 1),
         jobs_per_s=good / makespan_s,
     )
+
+
+def training_figures(outcome: Outcome, leftover_tokens: float) -> TrainingFigures:
+    """Where nothing was left, the share is 1."""
+    tokens = sum(pool.training.tokens for pool in outcome.pools)
+    return TrainingFigures(
+        tokens=tokens,
+        leftover_tokens=leftover_tokens,
+        share=tokens / leftover_tokens if leftover_tokens else 1.0,
+        pauses=sum(pool.training.pauses for pool in outcome.pools),
+    )
+
+
+def _preempted(outcome: Outcome) -> dict[str, int]:
+    """Training is of the background."""
+    counts = Counter({job_class.value: 0 for job_class in JobClass})
+    for fate in outcome.fates:
+        counts[fate.request.job_class.value] += len(fate.earlier)
+    counts[JobClass.BACKGROUND.value] += sum(pool.training.pauses for pool in outcome.pools)
+    return dict(counts)
 
 
 def _pools(outcome: Outcome, makespan_s: float) -> dict[str, PoolFigures]:

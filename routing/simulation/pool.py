@@ -128,12 +128,24 @@ class SimulatedPool:
         """What it made is kept."""
         fate = run.fate
         before = fate.made
-        if self._steps > run.join_step:
-            fate.made += int(self._steps - run.join_step)
+        fate.made += self._made_here(run, self._steps)
         if fate.made and not fate.first_s:
             # due at this very moment
             fate.first_s = self._now_s
         fate.earlier.append(fate.stint(self._now_s, before))
+
+    def made(self, number: int, now_s: float) -> int:
+        """Tokens that a run will have made by then, if nothing happens before."""
+        run = self._runs[number]
+        return run.fate.made + self._made_here(run, self._steps_at(now_s))
+
+    def kv_of(self, number: int) -> int:
+        return self._runs[number].fate.request.kv_tokens
+
+    def leaves_s(self) -> float:
+        """Seconds until whatever leaves has left: one step, or one part of training."""
+        part_s = self.described.train_part_s if self.training.rank is not None else 0.0
+        return max(part_s, self._step_s())
 
     def teach(self, rank: int) -> None:
         """A training of that rank takes a slot."""
@@ -142,10 +154,10 @@ class SimulatedPool:
         self.training.begin(rank)
         self._share()
 
-    def rest(self) -> None:
-        """It leaves."""
+    def rest(self, *, paused: bool) -> None:
+        """It leaves; paused: before its slice was over."""
         self.in_flight -= 1
-        self.training.end()
+        self.training.end(paused=paused)
         self._share()
 
     def advance(self, now_s: float) -> None:
@@ -154,8 +166,7 @@ class SimulatedPool:
         self.training.advance(self._now_s, min(begun_s, now_s), now_s)
         if self._runs:
             self.busy_s += now_s - self._now_s
-            if now_s > begun_s:
-                self._steps += (now_s - begun_s) / self._step_s()
+            self._steps = self._steps_at(now_s)
         self._now_s = now_s
 
     def next_s(self) -> float:
@@ -202,6 +213,16 @@ class SimulatedPool:
     def _begun_s(self) -> float:
         """From when on steps are made: the model is there, and a part of training is over."""
         return max(self._now_s, self.ready_s or 0.0, self.training.held_until_s)
+
+    def _steps_at(self, now_s: float) -> float:
+        begun_s = self._begun_s()
+        return self._steps + (now_s - begun_s) / self._step_s() if now_s > begun_s else self._steps
+
+    def _made_here(self, run: _Run, steps: float) -> int:
+        """The last token is never cut off: with it a run ends."""
+        if steps <= run.join_step:
+            return 0
+        return min(int(steps - run.join_step), run.fate.request.output - run.fate.made - 1)
 
     def _step_s(self) -> float:
         alone_s = self.described.step_s_of(self._part_s, self._decoding)

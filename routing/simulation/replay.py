@@ -22,14 +22,42 @@ class Start:
     predicted_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """A run leaves its pool; the request may be started again."""
+
+    pool: int
+    # of the request
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teach:
+    """A training of that rank begins, or goes on, in a pool."""
+
+    pool: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """It leaves; paused: before its slice was over."""
+
+    pool: int
+    paused: bool
+
+
+Action = Start | Evict | Teach | Rest
+
+
 class Scheduler(Protocol):
-    """Told what happens, asked what to start. A pool takes nothing beyond its slots and KV."""
+    """Told what happens, asked what to do. A pool takes nothing beyond its slots and KV."""
 
     def arrive(self, request: Request, now_s: float, /) -> None: ...
 
     def end(self, fate: Fate, /) -> None: ...
 
-    def starts(self, now_s: float, /) -> Iterator[Start]:
+    def starts(self, now_s: float, /) -> Iterator[Action]:
         """Each is carried out before the next is asked for."""
         ...
 
@@ -39,7 +67,7 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """In order of start."""
+    """In order of the first start."""
 
     fates: list[Fate]
     pools: list[SimulatedPool]
@@ -57,7 +85,7 @@ class Replay:
         self._requests = requests
         self._scheduler = scheduler
         self.pools = pools
-        self._fates: list[Fate] = []
+        self._fates: dict[int, Fate] = {}
         self._arrived = 0
         # next events of pools; those whose number is not the pool's current one are outdated
         self._events: list[tuple[float, int, int]] = []
@@ -77,7 +105,9 @@ class Replay:
             ended += self._end_runs(now_s)
             self._arrive(now_s)
             self._start(now_s)
-        return Outcome(fates=self._fates, pools=self.pools)
+        for pool in self.pools:
+            pool.advance(now_s)
+        return Outcome(fates=list(self._fates.values()), pools=self.pools)
 
     def _next_arrival_s(self) -> float:
         left = self._arrived < len(self._requests)
@@ -106,20 +136,31 @@ class Replay:
 
     def _start(self, now_s: float) -> None:
         changed = set()
-        for start in self._scheduler.starts(now_s):
-            pool = self.pools[start.pool]
+        for action in self._scheduler.starts(now_s):
+            pool = self.pools[action.pool]
             pool.advance(now_s)
-            fate = Fate(
-                request=start.request,
-                pool=start.pool,
-                start_s=now_s,
-                predicted_s=start.predicted_s,
-            )
-            pool.start(fate)
-            self._fates.append(fate)
-            changed.add(start.pool)
+            match action:
+                case Start():
+                    pool.start(self._fate(action, now_s))
+                case Evict():
+                    pool.evict(action.number)
+                case Teach():
+                    pool.teach(action.rank)
+                case Rest():
+                    pool.rest(paused=action.paused)
+            changed.add(action.pool)
         for index in changed:
             self._plan(index)
+
+    def _fate(self, start: Start, now_s: float) -> Fate:
+        request, pool, predicted_s = start.request, start.pool, start.predicted_s
+        fate = self._fates.get(request.number)
+        if fate is None:
+            fate = Fate(request=request, pool=pool, start_s=now_s, predicted_s=predicted_s)
+            self._fates[request.number] = fate
+        else:
+            fate.resume(pool, now_s, predicted_s)
+        return fate
 
     def _plan(self, index: int) -> None:
         self._current[index] += 1

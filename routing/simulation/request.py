@@ -53,7 +53,7 @@ class Request:
     def held(self) -> HeldJob:
         """What the board would show of it; the producer asks for just as many tokens as the
         trace says were made."""
-        arrived_ms = EPOCH_MS + int(self.arrive_s * 1000)
+        arrived_ms = clock_ms(self.arrive_s)
         return HeldJob(
             id=self.id,
             kind="generate",
@@ -144,6 +144,11 @@ class Fate:
         """The next stint begins."""
         self.pool, self.start_s, self.predicted_s = pool, now_s, predicted_s
         self.read_s = math.inf
+
+
+def clock_ms(virtual_s: float) -> int:
+    """What the clock that the policy sees tells then."""
+    return EPOCH_MS + int(virtual_s * 1000)
 
 
 def class_of(number: int) -> JobClass:

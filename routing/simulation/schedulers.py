@@ -51,6 +51,8 @@ class Stage:
     requests: Sequence[Request]
     # for those that draw lots
     seed: int
+    # an endless one behind the requests, where the scheduler knows of training
+    training: bool = False
 
     @property
     def dice(self) -> random.Random:
@@ -58,7 +60,7 @@ class Stage:
 
 
 _MAKERS: dict[str, Callable[[Stage], Scheduler]] = {
-    NOIDLE: lambda at: Desk(at.described, at.pools),
+    NOIDLE: lambda at: Desk(at.described, at.pools, training=at.training),
     "static": lambda at: BoundEarly(at.pools, StaticByLength(at.pools, at.requests)),
     "random": lambda at: BoundEarly(at.pools, Random(at.dice)),
     "round-robin": lambda at: BoundEarly(at.pools, RoundRobin()),

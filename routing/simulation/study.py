@@ -2,17 +2,18 @@
 nothing of how the figures are shown."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from noidle.errors import ConfigError
 from routing.simulation.described import Described, read_cluster
 from routing.simulation.fitting import fit, loaded, released
-from routing.simulation.lower_bound import lower_bound_s
-from routing.simulation.metrics import Figures, figures
+from routing.simulation.lower_bound import leftover_tokens, lower_bound_s
+from routing.simulation.metrics import Figures, figures, training_figures
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Replay
 from routing.simulation.request import Request
-from routing.simulation.schedulers import Stage, make_scheduler
+from routing.simulation.schedulers import NOIDLE, Stage, make_scheduler
 from routing.simulation.trace import read_trace
 
 
@@ -28,6 +29,8 @@ class Question:
     release_all: bool = False
     # rows from the beginning; absent: all
     rows: int | None = None
+    # an endless one in the background, behind the trace
+    training: bool = False
     ttft_bound_s: float = 2.0
     seed: int = 0
 
@@ -54,6 +57,10 @@ def prepare(question: Question) -> Setting:
         ConfigError: a file cannot be used.
     """
     described = read_cluster(question.cluster)
+    if question.training and not described.trains:
+        raise ConfigError(
+            f"--training: no pool of --cluster {question.cluster} has train_tokens_per_s"
+        )
     fitted = fit(read_trace(question.trace, question.rows), described)
     at_once = released(fitted.requests)
     capacity_s = lower_bound_s(described, at_once.requests)
@@ -86,10 +93,24 @@ def answers(setting: Setting, policies: Sequence[str]) -> Iterator[Figures]:
 
 
 def play(setting: Setting, policy: str) -> Figures:
-    """Raises ConfigError for a policy that is not known."""
+    """Training goes on behind noidle's policy only: the plain rules know of none.
+
+    Raises:
+        ConfigError: a policy that is not known.
+    """
     described, question = setting.described, setting.question
     pools = [SimulatedPool(pool) for pool in described.pools]
-    stage = Stage(described=described, pools=pools, requests=setting.requests, seed=question.seed)
-    scheduler = make_scheduler(policy, stage)
-    outcome = Replay(setting.requests, pools, scheduler).run()
-    return figures(policy, described, outcome, question.ttft_bound_s)
+    training = question.training and policy == NOIDLE
+    stage = Stage(
+        described=described,
+        pools=pools,
+        requests=setting.requests,
+        seed=question.seed,
+        training=training,
+    )
+    outcome = Replay(setting.requests, pools, make_scheduler(policy, stage)).run()
+    found = figures(policy, described, outcome, question.ttft_bound_s)
+    if not training:
+        return found
+    most = leftover_tokens(described, setting.requests, found.makespan_s)
+    return replace(found, training=training_figures(outcome, most))

@@ -25,6 +25,8 @@ class Training:
         # until then a part that was under way has all of the time
         self.held_until_s = 0.0
         self.tokens = 0.0
+        # slices that were not whole
+        self.pauses = 0
         self._alone = True
         # seconds of training in this slice
         self._had_s = 0.0
@@ -35,7 +37,8 @@ class Training:
         self._had_s = 0.0
         self._alone = True
 
-    def end(self) -> None:
+    def end(self, *, paused: bool) -> None:
+        self.pauses += paused
         self.rank = None
         self.share = 0.0
 

@@ -43,7 +43,8 @@ def test_every_request_ends_once_within_slots_and_cache(name, every_s) -> None:
     outcome = play(name, MIXED, requests)
     assert sorted(fate.request.number for fate in outcome.fates) == list(range(120))
     for fate in outcome.fates:
-        assert fate.request.arrive_s <= fate.start_s < fate.first_s <= fate.finish_s
+        assert fate.stints[0].start_s < fate.first_s <= fate.finish_s
+        assert all(one.since_s <= one.start_s < one.end_s for one in fate.stints)
         assert fate.request.kv_tokens <= MIXED.pools[fate.pool].kv_tokens
 
 
