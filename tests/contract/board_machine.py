@@ -1,6 +1,7 @@
 """Producers, a pump, pools moved by hand, and whatever may go wrong between them, on one board.
 Written for hypothesis, which finds the order; see watched_board for what must hold."""
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -62,22 +63,26 @@ class BoardMachine(WatchedCluster):
             self.check_order(self.board.now_ms())
             self.take_note()
 
-    @rule(pick=choice)
-    def decides_blindly(self, pick: int) -> None:
+    @rule(seed=choice)
+    def decides_blindly(self, seed: int) -> None:
         """A pump whose picture of the pools is as old as it may be: the board's limits hold."""
+        self.looks()
         role = self.board.take_pump(f"router-{self.routers}")
         if role is not None:
-            self.board.lease(role, self.wishes(pick))
+            wishes = self.wishes()
+            random.Random(seed).shuffle(wishes)
+            self.board.lease(role, wishes)
             self.take_note()
 
-    def wishes(self, pick: int) -> list[Lease]:
-        """All that waits is to go to one pool, as former leases did."""
-        formers = self.board.wishes
-        if not formers:
-            return []
-        former = formers[pick % len(formers)]
-        held = [job.id for job in self.board.held(1000)]
-        return [replace(former, job=job, token=self.tokens.randbytes(8).hex()) for job in held]
+    def wishes(self) -> list[Lease]:
+        """All that waits, and some that does not, is to go to each pool, as former leases did."""
+        formers = {wish.pool: wish for wish in self.board.wishes}
+        jobs = [*(job.id for job in self.board.held(1000)), *list(self.latest)[-2:]]
+        return [
+            replace(former, job=job, token=self.tokens.randbytes(8).hex())
+            for former in formers.values()
+            for job in jobs
+        ]
 
     @precondition(lambda self: self.leases)
     @rule(high=choice, low=choice, free=st.booleans())
@@ -108,7 +113,7 @@ class BoardMachine(WatchedCluster):
         self.board.give_up_pump(role)
         self.pump = self.new_pump()
         assert self.board.take_pump(f"router-{self.routers}")
-        assert not any(self.cluster.board.lease(role, self.wishes(0)))
+        assert not any(self.cluster.board.lease(role, self.wishes()))
         self.looks()
 
     # 3. Pools
