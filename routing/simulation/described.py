@@ -83,11 +83,12 @@ class DescribedPool(_Table):
 
     def work_s(self, prompt: float, output: float, batch: int) -> float:
         """Seconds a run takes beside `batch - 1` others, when only its own prompt is read."""
-        parts = math.ceil(prompt / self.chunk_tokens)
-        part_s = prompt / parts / self.prefill_tokens_per_s
+        whole = math.ceil(prompt / self.chunk_tokens) - 1
+        part_s = self.chunk_tokens / self.prefill_tokens_per_s
+        last_s = prompt / self.prefill_tokens_per_s - whole * part_s
+        read_s = whole * self.step_s_of(part_s, batch - 1)
         # the last part makes the first token
-        read_s = (parts - 1) * self.step_s_of(part_s, batch - 1)
-        return read_s + self.step_s_of(part_s, batch) + (output - 1) * self.step_s_of(0.0, batch)
+        return read_s + self.step_s_of(last_s, batch) + (output - 1) * self.step_s_of(0.0, batch)
 
     def reading_s(self, prompt: float, output: float) -> float:
         """Seconds of the whole pool that no other run's prompt or token can have."""

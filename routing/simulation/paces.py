@@ -87,7 +87,7 @@ class Aboard:
         """When runs would end that begin then, each for itself; so many tokens of other prompts
         are read before."""
         pool = self._described
-        part = prompt / np.ceil(prompt / pool.chunk_tokens)
+        part = prompt - (np.ceil(prompt / pool.chunk_tokens) - 1) * pool.chunk_tokens
         first = self._reading.done(np.array([begin_s]))
         read_s = self._reading.when(first + before + prompt)
         # the last part is read by the step that makes the first token

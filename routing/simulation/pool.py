@@ -67,8 +67,8 @@ class SimulatedPool:
         self._runs: dict[int, _Run] = {}
         self._unread: deque[_Run] = deque()
         self._read_at_step = math.inf
-        # seconds a step spends on the prompt that is read
-        self._part_s = 0.0
+        # seconds a step spends on the prompt that is read, and those of its last part
+        self._part_s = self._last_part_s = 0.0
         self._decoding = 0
         self._due: list[_Due] = []
         self._prefixes = Prefixes(described.cache_tokens, described.kv_tokens)
@@ -192,6 +192,7 @@ class SimulatedPool:
                 continue
             match point:
                 case _Point.JOIN:
+                    self._part_s = self._last_part_s
                     self._decoding += 1
                     run.decodes = True
                 case _Point.FIRST:
@@ -250,8 +251,9 @@ class SimulatedPool:
         fate.reused = self._prefixes.reuse(fate.request)
         # what was made before it was evicted is read again
         tokens = fate.request.prompt + fate.made - fate.reused
-        parts = math.ceil(tokens / self.described.chunk_tokens)
-        self._part_s = tokens / parts / self.described.prefill_tokens_per_s
+        chunk, per_s = self.described.chunk_tokens, self.described.prefill_tokens_per_s
+        parts = math.ceil(tokens / chunk)
+        self._part_s, self._last_part_s = chunk / per_s, (tokens - (parts - 1) * chunk) / per_s
         self._read_at_step = self._steps + parts
         join = run.join_step = self._read_at_step - 1
         number, left = fate.request.number, fate.request.output - fate.made

@@ -32,9 +32,9 @@ def run_until(pool: SimulatedPool, until_s: float) -> None:
 
 def test_a_run_alone_takes_its_prompt_and_its_steps() -> None:
     (fate,) = play(BATCHING, make_request(prompt=250, output=10))
-    # three parts of 83 tokens; the last one is read by the step that makes the first token
-    assert fate.first_s == pytest.approx(0.25 * 2 / 3 + 0.15)
-    assert fate.finish_s == pytest.approx(0.25 * 2 / 3 + 10 * 0.15)
+    # two parts of 100 tokens; the last 50 are read by the step that makes the first token
+    assert fate.first_s == pytest.approx(0.2 + 0.15)
+    assert fate.finish_s == pytest.approx(0.2 + 10 * 0.15)
     assert fate.finish_s == pytest.approx(BATCHING.work_s(250, 10, 1))
 
 
@@ -147,16 +147,15 @@ def stepwise(described: DescribedPool, requests: list[Request]) -> list[float]:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 40)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 1200), st.integers(1, 40)), min_size=1, max_size=6),
     st.floats(0.0, 0.1),
     st.floats(0.01, 0.5),
 )
 def test_counting_in_steps_is_as_good_as_stepping(sizes, per_sequence, step_s) -> None:
-    """Prompts of whole parts, since a pool reads all parts of one prompt alike."""
     described = describe_pool(slots=8, step_s=step_s, step_s_per_sequence=per_sequence)
     requests = [
-        make_request(number, prompt=100 * parts, output=output)
-        for number, (parts, output) in enumerate(sizes)
+        make_request(number, prompt=prompt, output=output)
+        for number, (prompt, output) in enumerate(sizes)
     ]
     fates = play(described, *requests)
     assert [fate.finish_s for fate in fates] == pytest.approx(stepwise(described, requests))
