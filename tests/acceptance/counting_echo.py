@@ -11,11 +11,11 @@ from engines.echo.loop import Loop
 class Counting(Loop):
     most = 0
 
-    def _step(self) -> list[Any]:
+    def _step(self, part_s: float) -> list[Any]:
         if len(self._runs) > self.most:
             self.most = len(self._runs)
             Path(os.environ["ECHO_COUNT"]).write_text(str(self.most))
-        return super()._step()
+        return super()._step(part_s)
 
 
 if __name__ == "__main__":

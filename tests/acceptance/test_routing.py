@@ -39,6 +39,8 @@ class Told(Fleet):
         super().__init__(folder, url)
         self._files = folder
         self.workers: dict[str, WorkerProcess] = {}
+
+    def begin_all(self) -> None:
         self.router()
         for pool in SLOTS:
             self.begin(pool)
@@ -116,6 +118,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     valkey.start()
     fleet = Told(tmp_path_factory.mktemp("fleet"), valkey.url)
     try:
+        fleet.begin_all()
         yield fleet
     finally:
         fleet.close()
