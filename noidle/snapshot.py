@@ -60,6 +60,8 @@ class ModelRates(_Wire):
     # standard error of the fit by its value, of prefill and of decode steps; absent: exact
     prefill_error: float | None = None
     step_error: float | None = None
+    # of the model's files
+    weight_bytes: int | None = None
 
 
 class Rates(ModelRates):

@@ -110,6 +110,7 @@ class MemoryOpener:
         self._device.wait()
         spent_s = self._clock() - began_s
         self._rates.load.add(weight_bytes, spent_s)
+        self._rates.of(info.name).weight_bytes = info.weight_bytes
         resident = Resident(
             name=loaded.name,
             revision=loaded.revision,

@@ -48,6 +48,8 @@ class ModelBook:
         self.prefill, self.decode = Reading(), Line()
         # tokens of prompts that are read in a step beside which others decode
         self.chunk_tokens: int | None = None
+        # of its files
+        self.weight_bytes: int | None = None
 
     def step(self, decoded: int, read: int, spent_s: float, weight: float = 1.0) -> None:
         """So many sequences got a token, so many tokens of prompts were read. Both take one pass
@@ -76,6 +78,7 @@ class ModelBook:
             chunk_tokens=self.chunk_tokens,
             prefill_error=self.prefill.error,
             step_error=self.decode.error,
+            weight_bytes=self.weight_bytes,
         )
 
     def _hidden(self, read: int, step_s: float, spent_s: float) -> bool:
@@ -124,7 +127,7 @@ class RateBook:
 
     def _measured(self) -> RatesMeasured:
         models = {name: book.measured() for name, book in self._models.items()}
-        models = {name: rates for name, rates in models.items() if rates != ModelRates()}
+        models = {name: rates for name, rates in models.items() if _says(rates)}
         last = list(models.values())[-1] if models else ModelRates()
         return RatesMeasured(
             **last.model_dump(),
@@ -132,6 +135,10 @@ class RateBook:
             train_tokens_per_s=self.train.per_s,
             models=models,
         )
+
+
+def _says(rates: ModelRates) -> bool:
+    return rates.prefill_tokens_per_s is not None or rates.step_s is not None
 
 
 def _differ(new: RatesMeasured, old: RatesMeasured) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noidle.snapshot import ModelInfo, Rates
+from noidle.snapshot import ModelInfo, ModelRates, Rates
 from routing.prediction import kv_tokens, prompt_tokens, speed_of
 from tests.unit.routing.builders import MODEL, make_pool
 
@@ -52,6 +52,83 @@ def test_a_larger_model_is_guessed_slower() -> None:
 
 def test_one_measured_number_a_step_means_that_the_batch_does_not_matter() -> None:
     assert speed_of(make_pool(rates=Rates(step_s=0.1)), LARGE).step_s_per_sequence == 0
+
+
+GUESS = speed_of(make_pool(rates=Rates()), LARGE)
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        # how many times faster than the guess it seems to be, of the 100 times it was measured
+        (None, 100.0),
+        (0.0, 100.0),
+        (0.05, 98.9),
+        (0.2, 83.8),
+        (0.7, 22.0),
+        (3.0, 1.58),
+    ],
+)
+@pytest.mark.parametrize("faster", [100, 1 / 100])
+def test_a_measured_rate_counts_as_far_as_it_is_sure(error, kept, faster) -> None:
+    rates = Rates(
+        prefill_tokens_per_s=faster / GUESS.prefill_s,
+        step_s=GUESS.step_s / faster,
+        step_s_per_sequence=GUESS.step_s_per_sequence / faster,
+        prefill_error=error,
+        step_error=error,
+    )
+    speed = speed_of(make_pool(rates=rates), LARGE)
+    wanted = kept if faster > 1 else 1 / kept
+    assert GUESS.prefill_s / speed.prefill_s == pytest.approx(wanted, rel=0.01)
+    assert GUESS.step_s / speed.step_s == pytest.approx(wanted, rel=0.01)
+    assert GUESS.step_s_per_sequence / speed.step_s_per_sequence == pytest.approx(wanted, rel=0.01)
+
+
+def test_a_step_that_is_all_batch_stays_so_however_unsure() -> None:
+    rates = Rates(step_s=0.0, step_s_per_sequence=0.01, step_error=0.5)
+    speed = speed_of(make_pool(rates=rates), LARGE)
+    assert speed.step_s == 0
+    assert 0.01 < speed.step_s_per_sequence < GUESS.step_s
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "first"), [(0.1, "b@a"), (10.0, "a@a")], ids=["looks quick", "looks slow"]
+)
+def test_one_spoilt_measurement_does_not_settle_which_pool_is_faster_for_good(
+    spoilt, first
+) -> None:
+    """Of two pools that are alike one was measured well, the other once and wrongly."""
+    sure = Rates(step_s=GUESS.step_s, step_s_per_sequence=0.0, step_error=0.03)
+    unsure = sure.model_copy(update={"step_s": GUESS.step_s * spoilt, "step_error": 0.7})
+    steps = {
+        name: speed_of(make_pool(f"cpu.{name}", rates=rates), LARGE).step_s
+        for name, rates in (("a@a", sure), ("b@a", unsure))
+    }
+    assert min(steps, key=lambda name: steps[name]) == first
+    assert max(steps.values()) < 5 * min(steps.values())
+
+
+def test_each_model_has_its_own_rates_where_a_pool_tells_them_apart() -> None:
+    own = ModelRates(prefill_tokens_per_s=50, step_s=0.5, step_s_per_sequence=0.1)
+    rates = Rates(prefill_tokens_per_s=9000, step_s=0.001, models={"large": own, "m": ModelRates()})
+    speed = speed_of(make_pool(rates=rates), LARGE)
+    assert (speed.prefill_s, speed.step_s, speed.step_s_per_sequence) == (0.02, 0.5, 0.1)
+
+
+def test_of_a_model_that_was_never_here_the_last_one_tells_by_their_sizes() -> None:
+    small = ModelRates(
+        prefill_tokens_per_s=10_000, step_s=0.02, chunk_tokens=1000, weight_bytes=140_000_000
+    )
+    rates = Rates(**small.model_dump(), models={"small": small})
+    speed = speed_of(make_pool(rates=rates), LARGE)
+    # a hundred times as large
+    assert 0.005 < speed.prefill_s < 0.02
+    assert speed.step_s > 1.0
+    assert speed.chunk_tokens == 10
+    # nothing else known of the other
+    rates = rates.model_copy(update={"weight_bytes": None})
+    assert speed_of(make_pool(rates=rates), LARGE).step_s == 0.02
 
 
 def test_a_built_in_model_needs_no_loading() -> None:
