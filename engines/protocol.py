@@ -129,6 +129,8 @@ class Step(_Message):
     # where the bound depends on the models in memory; goes before the hello's
     kv_tokens_total: int | None = None
     kv_tokens_free: int | None = None
+    # what its largest step takes beside weights and cache
+    working_bytes: int | None = None
     # models in memory
     loaded: tuple[str, ...] = ()
     # sequences that decoded in this step

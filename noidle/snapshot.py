@@ -100,7 +100,7 @@ class PoolSnapshot(_Wire):
     # tokens of prompts that were read whose KV cache is kept for prompts that begin alike; absent:
     # none is
     prefix_cache_tokens: int | None = None
-    # what a run needs beside weights and KV cache; absent: not told
+    # what a run needs beside weights and KV cache, its share of a full batch; absent: not told
     working_bytes: int | None = None
     memory_free_bytes: int | None = None
     # models whose files it can read, and those in memory

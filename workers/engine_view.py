@@ -24,6 +24,8 @@ class EngineView:
         # absent: not bounded by tokens, or not known before a model is in memory
         self.kv_tokens_total: int | None = None
         self.kv_tokens_free: int | None = None
+        # what a step takes beside weights and cache
+        self.working_bytes: int | None = None
         self.batch: int | None = None
         # it finds prompts that begin alike in its cache; known once a run said how much it found
         self.keeps_prompts = False
@@ -58,12 +60,13 @@ class EngineView:
     def down(self, why: str, failures: int) -> None:
         """Its life ended; nothing is in its memory any more."""
         self.hello, self.why, self.failures = None, why, failures
-        self.loaded, self.batch = (), None
+        self.loaded, self.batch, self.working_bytes = (), None, None
         self.kv_tokens_total = self.kv_tokens_free = None
 
     def _step(self, step: Step) -> bool:
         self.kv_tokens_free = step.kv_tokens_free
         self.batch = step.batch
+        self.working_bytes = step.working_bytes
         bound = step.kv_tokens_total
         if bound is None and self.hello is not None:
             bound = self.hello.kv_tokens_total

@@ -153,6 +153,7 @@ class Reporter:
         view = self._view
         hello = view.hello
         state, why = self._state()
+        slots = min(self._slots, (hello and hello.slots_max) or self._slots)
         return PoolSnapshot(
             pool=place.pool,
             engine=place.engine,
@@ -160,7 +161,7 @@ class Reporter:
             device=place.device or "unknown",
             stand_in=place.stand_in,
             kinds=hello.kinds if hello else (),
-            slots=min(self._slots, hello.slots_max or self._slots) if hello else self._slots,
+            slots=slots,
             in_flight=self._in_flight(),
             state=state,
             why=why,
@@ -168,6 +169,7 @@ class Reporter:
             kv_tokens_total=view.kv_tokens_total,
             kv_tokens_free=view.kv_tokens_free,
             prefix_cache_tokens=view.kv_tokens_total if view.keeps_prompts else None,
+            working_bytes=-(-view.working_bytes // slots) if view.working_bytes else None,
             memory_free_bytes=sample.memory_free_bytes,
             models=tuple(sorted({*view.models, *self._stored()})),
             loaded=view.loaded,

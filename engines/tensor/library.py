@@ -7,10 +7,11 @@ Runs are given models by the loop's thread and, after a load, by the porter's: h
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engines.tensor.porter import Progress
+from engines.tensor.step_memory import StepMemory
 from noidle.errors import InvalidJob
 from noidle.snapshot import ModelInfo
 from tensor_llm.chat import ChatTemplate
@@ -38,6 +39,8 @@ class Resident:
     eos_tokens: frozenset[int]
     weight_bytes: int
     cache_bytes: int
+    # beside these, while it takes a step
+    step_memory: StepMemory = field(default_factory=StepMemory)
     # runs that hold it
     users: int = 0
     used_at_s: float = 0.0
@@ -93,6 +96,12 @@ class Library:
         if not cores:
             return None
         return sum(one.kv_tokens_total for one in cores), sum(one.kv_tokens_free for one in cores)
+
+    def working_bytes(self, part_tokens: Callable[[str], int]) -> int | None:
+        """What the largest step takes beside them: models take turns. `part_tokens` of a prompt
+        are read by a model in one step at most."""
+        steps = [one.step_memory.bytes(part_tokens(one.name)) for one in tuple(self._residents)]
+        return max(steps, default=None)
 
     def newest(self, name: str) -> str:
         """The revision that a new run uses.

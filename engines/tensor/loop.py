@@ -64,7 +64,7 @@ class Loop:
         self._store = store = ModelStore(environment.data_dir)
         self._rates = rates = RateBook(clock)
         self._outbox = outbox = Outbox(channel.emit)
-        pace = Pace(rates)
+        self._pace = pace = Pace(rates)
         opener = MemoryOpener(
             store,
             self._device,
@@ -229,7 +229,8 @@ class Loop:
         kv = self._library.kv_tokens
         if kv is not None:
             kv = kv[0], kv[1] + self._measuring.borrowed_tokens
-        self._outbox.flush(self._library.loaded, decoded, kv)
+        working_bytes = self._library.working_bytes(self._pace.largest_part)
+        self._outbox.flush(self._library.loaded, decoded, kv, working_bytes)
 
     def _make_memory(self) -> bool:
         return self._school.forget_kept()

@@ -17,13 +17,14 @@ from engines.tensor.hybrid import HybridExecutor, choose_split
 from engines.tensor.library import Resident
 from engines.tensor.porter import Progress
 from engines.tensor.rates import RateBook
+from engines.tensor.step_memory import step_memory
 from engines.tensor.touch import touch
 from noidle.snapshot import ModelInfo
 from tensor_llm.checkpoint import LoadedModel, load_model
 from tensor_llm.config import ModelConfig
 from tensor_llm.kernels.builder import must_build
 from tensor_llm.kernels.library import best_kernels
-from tensor_llm.memory_report import memory_report
+from tensor_llm.memory_report import MemoryReport, memory_report
 from tensor_llm.page_cache import resident_share, temperature
 from tensor_llm.serving.core import Core
 from tensor_llm.serving.opening import kv_dtype_of, open_core
@@ -122,6 +123,7 @@ class MemoryOpener:
             eos_tokens=_eos_tokens(loaded),
             weight_bytes=weight_bytes,
             cache_bytes=cache_bytes,
+            step_memory=step_memory(partial(self._report, folder), config, self._slots),
             used_at_s=self._clock(),
         )
         self._say(
@@ -224,21 +226,23 @@ class MemoryOpener:
         return None if best_kernels() is not None or narrow_on_cpu() else torch.float32
 
     def _weight_bytes(self, folder: Path, config: ModelConfig) -> int:
-        device = self._device
-        report = memory_report(
-            folder,
-            kv_tokens=0,
-            chunk=1,
-            dtype=self._dense(),
-            format=device.format,
-            device=str(device.main),
-        )
+        device, report = self._device, self._report(folder, 1)
         found = sum(sum(one.weight_bytes.values()) for one in report.devices)
         if device.main != device.first and config.tied_head:
             assert device.dtype is not None
             # on two devices its head is a copy
             found += config.vocabulary * config.hidden * device.dtype.itemsize
         return found
+
+    def _report(self, folder: Path, chunk: int) -> MemoryReport:
+        return memory_report(
+            folder,
+            kv_tokens=0,
+            chunk=chunk,
+            dtype=self._dense(),
+            format=self._device.format,
+            device=str(self._device.main),
+        )
 
     def _cache_tokens(self, config: ModelConfig, left: int | None, item_bytes: int) -> int:
         """What all slots want, at most what memory allows, and at least

@@ -57,7 +57,13 @@ class Outbox:
             raise error
         self.end(run, Failed(run=run.id, error=to_job_error(error)))
 
-    def flush(self, loaded: tuple[str, ...], batch: int, kv: tuple[int, int] | None) -> None:
+    def flush(
+        self,
+        loaded: tuple[str, ...],
+        batch: int,
+        kv: tuple[int, int] | None,
+        working_bytes: int | None = None,
+    ) -> None:
         if self._moved or loaded != self._loaded:
             self._loaded = loaded
             total, free = kv or (None, None)
@@ -69,6 +75,7 @@ class Outbox:
                     batch=batch or None,
                     kv_tokens_total=total,
                     kv_tokens_free=free,
+                    working_bytes=working_bytes,
                 )
             )
         for event in self._after:

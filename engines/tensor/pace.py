@@ -35,6 +35,12 @@ class Pace:
         rates.chunk_tokens = beside
         return beside if self.decoding else _tokens(per_s * ALONE_PART_S / self.models)
 
+    def largest_part(self, model: str) -> int:
+        """Tokens of a prompt that one step may read while all that is there is one model."""
+        known = self._rates.known(model)
+        per_s = known.prefill.per_s if known else None
+        return FIRST_PART if per_s is None else _tokens(per_s * ALONE_PART_S)
+
 
 def _tokens(wanted: float) -> int:
     return max(SMALLEST_PART, min(LARGEST_PART, int(wanted)))

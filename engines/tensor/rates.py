@@ -106,6 +106,10 @@ class RateBook:
             del self._models[next(iter(self._models))]
         return book
 
+    def known(self, model: str) -> ModelBook | None:
+        """The model's, if it was ever used."""
+        return self._models.get(model)
+
     @property
     def untold(self) -> bool:
         """There is news, to be told when its time has come."""

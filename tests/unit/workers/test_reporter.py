@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.protocol import Hello
+from engines.protocol import Hello, Step
 from noidle.snapshot import HostDetail, PoolState, Pressure
 from tests.unit.workers.world import PLACE, POOL, AwayBoard, World
 from workers.engine_view import EngineView
@@ -74,6 +74,18 @@ def test_a_pool_that_is_up_says_what_it_takes(world):
     assert sampler.pids == [77]
     [detail] = world.board.details()
     assert (detail.versions, detail.program) == ({"program": "7"}, "echo")
+
+
+def test_a_run_needs_its_share_of_what_a_full_step_takes(world):
+    view = up()
+    make(world, view=view).publish()
+    assert published(world).working_bytes is None
+    view.hear(Step(runs=(), loaded=("built-in",), working_bytes=3000))
+    make(world, view=view).publish()
+    assert published(world).working_bytes == 1000
+    view.down("exited", 1)
+    make(world, view=view).publish()
+    assert published(world).working_bytes is None
 
 
 def test_a_pool_whose_engine_is_not_up_says_why(world):

@@ -6,6 +6,7 @@ import pytest
 
 from engines.tensor.library import Library, Resident
 from engines.tensor.porter import Progress
+from engines.tensor.step_memory import StepMemory
 from noidle.errors import InvalidJob
 from noidle.snapshot import ModelInfo
 
@@ -216,3 +217,21 @@ def test_an_unknown_model_is_refused_with_those_that_are_here(shelf):
     models, _ = library(shelf, 1)
     with pytest.raises(InvalidJob, match="a, b, c"):
         models.newest("nobody")
+
+
+def test_the_models_take_turns_with_their_steps(shelf):
+    models, _ = library(shelf, 2)
+    assert models.working_bytes(lambda name: 5) is None
+    load(models, "a").step_memory = StepMemory(fixed_bytes=100, token_bytes=1)
+    load(models, "b").step_memory = StepMemory(fixed_bytes=100, token_bytes=4)
+    assert models.working_bytes({"a": 5, "b": 3}.__getitem__) == 112
+    assert models.working_bytes({"a": 60, "b": 3}.__getitem__) == 160
+
+
+def test_any_model_in_memory_can_be_taken_by_what_it_is(shelf):
+    models, _ = library(shelf, 2)
+    load(models, "a")
+    found = load(models, "b")
+    assert models.take_any(lambda one: one.name == "b") is found
+    assert found.users == 2
+    assert models.take_any(lambda one: one.name == "c") is None

@@ -184,3 +184,17 @@ def test_who_waits_for_a_compiler_is_told(store, monkeypatch):
     monkeypatch.setattr("engines.tensor.opening.must_build", lambda: True)
     world.opener.prepare(Progress(lambda: 0.0, 60))
     assert any("C++ kernels" in said for said in world.said)
+
+
+def test_a_step_takes_more_memory_the_more_it_reads_and_for_every_row(store):
+    world = World(store)
+    memory = world.open("m").step_memory
+    # at the least what the wider half of a layer computes, and the logits of all rows
+    assert memory.token_bytes >= 3 * CONFIG.mlp * 4
+    assert memory.fixed_bytes >= SLOTS * (CONFIG.vocabulary * 4 + memory.token_bytes)
+    assert memory.bytes(512) > memory.bytes(64) > memory.bytes(0) > 0
+    exact = memory.fixed_bytes + 512 * memory.token_bytes
+    assert exact <= memory.bytes(512) <= 1.25 * exact
+    # what is a little faster or slower is not told anew
+    assert memory.bytes(500) == memory.bytes(501)
+    assert world.open("narrow").step_memory.token_bytes <= memory.token_bytes

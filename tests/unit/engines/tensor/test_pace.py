@@ -44,3 +44,11 @@ def test_where_a_decode_step_takes_long_a_part_beside_it_may_take_as_long():
     one.decoding = True
     one._rates.of("m").decode.add(1, 0.2)
     assert one.part_tokens("m") == 200
+
+
+def test_the_largest_part_is_that_of_a_model_alone_and_asking_for_it_is_no_use_of_it():
+    one = pace(1000)
+    one.decoding, one.models = True, 2
+    assert one.largest_part("m") == 250
+    assert one.largest_part("unknown") == FIRST_PART
+    assert one._rates.known("unknown") is None
