@@ -11,7 +11,7 @@ from rich.table import Table
 from noidle.errors import ConfigError
 from ops.commands import output
 from ops.commands.options import Json
-from routing.simulation.metrics import Figures
+from routing.simulation.metrics import Figures, TrainingFigures
 from routing.simulation.schedulers import NOIDLE, POLICIES
 from routing.simulation.study import Question, Setting, answers, prepare
 
@@ -41,6 +41,10 @@ def simulate(
     release_all: Annotated[
         bool, typer.Option("--release-all", help="All jobs come at time 0.")
     ] = False,
+    training: Annotated[
+        bool,
+        typer.Option("--training", help="An endless training in the background, for noidle only."),
+    ] = False,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     ttft_bound: Annotated[
         float, typer.Option(min=0.0, help="Goodput counts first tokens within so many seconds.")
@@ -58,6 +62,7 @@ def simulate(
         cluster=cluster,
         load=load,
         release_all=release_all,
+        training=training,
         rows=rows,
         ttft_bound_s=ttft_bound,
         seed=seed,
@@ -92,6 +97,7 @@ def _record(setting: Setting, found: Figures) -> dict[str, Any]:
         "cluster": question.cluster,
         "load": question.load,
         "release_all": question.release_all,
+        "rows": question.rows,
         "seed": question.seed,
         "fitting": setting.words,
         "capacity_s": setting.capacity_s,
@@ -110,6 +116,8 @@ def _shown(setting: Setting, found: list[Figures]) -> list[Any]:
     parts: list[Any] = ["\n".join(head), "", _policies(setting, found)]
     if len(found) == 1:
         parts += ["", _classes(found[0]), "", _pools(found[0])]
+        if found[0].training is not None:
+            parts += ["", _training(found[0].training)]
     return parts
 
 
@@ -141,12 +149,20 @@ def _policies(setting: Setting, found: list[Figures]) -> Table:
 def _classes(one: Figures) -> Table:
     table = _table(
         *("class", "jobs", "TTFT p50 s", "p95", "p99", "finish p50 s", "p95", "p99"),
+        "preempted",
     )
     for name, own in one.classes.items():
         times = (own.ttft_s, own.finish_s)
         cells = [f"{value:,.2f}" for at in times for value in (at.p50, at.p95, at.p99)]
-        table.add_row(name, f"{own.jobs:,}", *cells)
+        table.add_row(name, f"{own.jobs:,}", *cells, f"{one.preempted[name]:,}")
     return table
+
+
+def _training(one: TrainingFigures) -> str:
+    return (
+        f"training: {one.tokens:,.0f} tokens, {one.share:.1%} of the {one.leftover_tokens:,.0f} "
+        f"that any schedule could have trained; made room {one.pauses:,} times"
+    )
 
 
 def _pools(one: Figures) -> Table:

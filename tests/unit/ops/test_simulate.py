@@ -40,6 +40,26 @@ def test_all_policies_are_told_in_a_row_and_meet_the_same_bound() -> None:
     assert {one["jobs"] for one in found} == {found[0]["jobs"]}
 
 
+def test_training_behind_a_trace_is_told_with_what_was_left_for_it() -> None:
+    found, plain = json.loads(
+        run("--rows", "60", "--training", "--policy", "noidle", "--policy", "random", "--json")
+    )
+    assert 0 < found["training"]["share"] <= 1
+    assert found["training"]["tokens"] <= found["training"]["leftover_tokens"]
+    assert found["preemptions"] == sum(found["preempted"].values())
+    assert plain["training"] is None
+    assert "that any schedule could have trained" in run("--rows", "20", "--training")
+
+
+def test_a_cluster_that_trains_nothing_is_refused_for_training(tmp_path) -> None:
+    described = TRACE.parents[2] / "routing/simulation/clusters/one-cpu-one-gpu.toml"
+    lines = described.read_text().splitlines()
+    path = tmp_path / "plain.toml"
+    path.write_text("\n".join(line for line in lines if not line.startswith("train_")))
+    with pytest.raises(ConfigError, match="has train_tokens_per_s"):
+        simulate(trace=TRACE, cluster=str(path), training=True)
+
+
 def test_people_get_tables() -> None:
     shown = run("--rows", "20")
     assert "20 jobs, lower bound" in shown
