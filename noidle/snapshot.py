@@ -111,6 +111,17 @@ class PoolSnapshot(_Wire):
     published_ms: int = 0
 
 
+class PredictionError(_Wire):
+    """Predicted lengths of the last runs, less what they were, by what they were."""
+
+    runs: int
+    # of its size
+    p50: float
+    p95: float
+    # mean with its sign: above 0, runs end sooner than predicted
+    bias: float
+
+
 class RouterDetail(_Wire):
     """What the router that decides learned, for people."""
 
@@ -126,6 +137,8 @@ class RouterDetail(_Wire):
     error_p50: float | None = None
     error_p95: float | None = None
     error_bias: float | None = None
+    # the same by pool
+    errors: dict[str, PredictionError] = {}
     # by pool: how many times longer than by its rates reading and decoding take, where not as told
     drag: dict[str, tuple[float, float]] = {}
 

@@ -5,8 +5,8 @@ knows nothing of how it is used."""
 import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from noidle.snapshot import PredictionError
 from routing.cluster import AS_TOLD, Drag, LengthKey, Promise, length_key
 from routing.ended import Run
 
@@ -27,17 +27,6 @@ KEYS = 512
 ERRORS = 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionError:
-    """Of run lengths as predicted at their lease, by what they were; over the last 512 runs."""
-
-    runs: int
-    p50: float
-    p95: float
-    # mean with its sign: above 0, runs end sooner than predicted
-    bias: float
-
-
 class Experience:
     """Told of runs, it gives what the policy looks at; a mapping is replaced when it changes."""
 
@@ -46,7 +35,7 @@ class Experience:
         self.lengths: Mapping[LengthKey, float] = {}
         self._drag: dict[str, Drag] = {}
         self._windows: OrderedDict[LengthKey, deque[float]] = OrderedDict()
-        self._errors: deque[float] = deque(maxlen=ERRORS)
+        self._errors: deque[tuple[str, float]] = deque(maxlen=ERRORS)
         # something was learned since it was published
         self._news = False
 
@@ -83,15 +72,15 @@ class Experience:
             self._news = True
 
     def error(self) -> PredictionError | None:
-        if not self._errors:
-            return None
-        sizes = sorted(map(abs, self._errors))
-        return PredictionError(
-            runs=len(sizes),
-            p50=sizes[len(sizes) // 2],
-            p95=sizes[int(len(sizes) * 0.95)],
-            bias=sum(self._errors) / len(sizes),
-        )
+        """Over the last 512 runs."""
+        return _error([error for _, error in self._errors]) if self._errors else None
+
+    def errors(self) -> dict[str, PredictionError]:
+        """By pool, over the same runs."""
+        found: dict[str, list[float]] = {}
+        for pool, error in self._errors:
+            found.setdefault(pool, []).append(error)
+        return {pool: _error(errors) for pool, errors in found.items()}
 
     def _length(self, run: Run) -> None:
         if run.kind != "generate":
@@ -108,7 +97,7 @@ class Experience:
             return
         took_s = (run.ended_ms - run.leased_ms) / 1000
         predicted_s = (promise.ends_ms - promise.leased_ms) / 1000
-        self._errors.append((predicted_s - took_s) / max(took_s, 0.001))
+        self._errors.append((promise.pool, (predicted_s - took_s) / max(took_s, 0.001)))
         resumed = run.first_ms is not None and run.first_ms < run.leased_ms
         if resumed or promise.ready_ms > promise.leased_ms:
             # its first token lies before its lease; what loading takes says nothing of the rates
@@ -131,6 +120,16 @@ class Experience:
             for key, window in self._windows.items()
             if len(window) >= FEWEST
         }
+
+
+def _error(errors: list[float]) -> PredictionError:
+    sizes = sorted(map(abs, errors))
+    return PredictionError(
+        runs=len(sizes),
+        p50=sizes[len(sizes) // 2],
+        p95=sizes[int(len(sizes) * 0.95)],
+        bias=sum(errors) / len(sizes),
+    )
 
 
 def _ends_ms(promise: Promise) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from noidle.snapshot import RouterDetail
+from noidle.snapshot import PredictionError, RouterDetail
 from routing.cluster import AS_TOLD
 from routing.experience import Experience
 from routing.profile import Profile
@@ -48,6 +48,7 @@ class Report:
             error_p50=error.p50 if error else None,
             error_p95=error.p95 if error else None,
             error_bias=error.bias if error else None,
+            errors={pool: _rounded(one) for pool, one in experience.errors().items()},
             drag=drag,
         )
 
@@ -61,3 +62,12 @@ class Report:
             self._leased_per_s += weight * (seen - self._leased_per_s)
             self._at_s, self._leased = now_s, leased
         return self._leased_per_s
+
+
+def _rounded(error: PredictionError) -> PredictionError:
+    return PredictionError(
+        runs=error.runs,
+        p50=round(error.p50, 3),
+        p95=round(error.p95, 3),
+        bias=round(error.bias, 3),
+    )

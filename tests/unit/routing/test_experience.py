@@ -118,6 +118,18 @@ def test_errors_are_told_by_what_a_run_took() -> None:
     assert error.bias == pytest.approx((-0.5 + 1.0) / 2)
 
 
+def test_errors_are_told_of_each_pool_too() -> None:
+    experience = Experience()
+    assert experience.errors() == {}
+    there = promised(pool="cpu@b")
+    experience.learn([(took(1.0, 4.0), promised()), (took(1.0, 1.0), there)])
+    errors = experience.errors()
+    assert {pool: (one.runs, one.bias) for pool, one in errors.items()} == {
+        POOL: (1, -0.5),
+        "cpu@b": (1, 1.0),
+    }
+
+
 def test_a_pool_that_left_is_forgotten() -> None:
     experience = Experience()
     experience.learn([(took(10.9, 11.8), promised())] * 50)
