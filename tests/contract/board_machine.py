@@ -30,7 +30,7 @@ class BoardMachine(WatchedCluster):
     @rule(
         job_class=st.sampled_from(JobClass),
         max_tokens=st.sampled_from((4, 40, 100)),
-        alike=st.integers(1, 3),
+        alike=st.integers(1, 5),
         due=st.booleans(),
     )
     def generates(self, job_class: JobClass, max_tokens: int, alike: int, due: bool) -> None:
@@ -76,11 +76,10 @@ class BoardMachine(WatchedCluster):
 
     def wishes(self) -> list[Lease]:
         """All that waits, and some that does not, is to go to each pool, as former leases did."""
-        formers = {wish.pool: wish for wish in self.board.wishes}
         jobs = [*(job.id for job in self.board.held(1000)), *list(self.latest)[-2:]]
         return [
             replace(former, job=job, token=self.tokens.randbytes(8).hex())
-            for former in formers.values()
+            for former in self.board.wishes.values()
             for job in jobs
         ]
 
@@ -213,8 +212,11 @@ class BoardMachine(WatchedCluster):
         self.cluster.world.pass_time(seconds)
         self.clock_s += seconds
         self.passed_s += seconds
-        # no picture is so old: what was measured then says nothing of the memory now
-        self.board.wishes = [wish for wish in self.board.wishes if wish.memory_free_bytes is None]
+        # no picture is older than this, so what was measured before is not known any more
+        for pool, wish in self.board.wishes.items():
+            if wish.memory_free_bytes is not None:
+                free_bytes = self.free_bytes()
+                self.board.wishes[pool] = replace(wish, memory_free_bytes=free_bytes)
 
     def teardown(self) -> None:
         """Whatever happened, once the faults are over every job comes to its end."""

@@ -7,7 +7,7 @@ from tests.contract.board_machine import BoardMachine
 from tests.contract.board_world import MemoryWorld, RedisWorld, World
 
 RUNS = settings(
-    max_examples=30,
+    max_examples=40,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
@@ -25,4 +25,6 @@ def test_no_order_of_events_breaks_a_promise_of_the_board(world: World) -> None:
             return BoardMachine(world)
         return BoardMachine(MemoryWorld())
 
-    run_state_machine_as_test(fresh, settings=RUNS)
+    # a server takes ten times as long
+    runs = settings(RUNS, max_examples=15) if isinstance(world, RedisWorld) else RUNS
+    run_state_machine_as_test(fresh, settings=runs)

@@ -20,7 +20,7 @@ from routing.running import Preemption, RunningJob
 from tests.contract.board_world import ECHO, Cluster, World, snapshot
 
 SLOTS = {"cpu@here": 1, "cuda@there": 2, "gpu@there": 3}
-KV_TOKENS = {"cpu@here": 64, "cuda@there": 128, "gpu@there": 128}
+KV_TOKENS = {"cpu@here": 64, "cuda@there": 64, "gpu@there": 112}
 QUEUES = ("cpu", "cuda", "gpu", *SLOTS)
 CARD = {"cuda@there", "gpu@there"}
 """These share a device, and its memory."""
@@ -30,7 +30,8 @@ DEADLINE_S = 1000.0
 LIFT_S = 600.0
 RATES = Rates(prefill_tokens_per_s=1000.0, step_s=0.01, step_s_per_sequence=0.0)
 CRASH_LIMIT = 3
-WISHES_KEPT = 16
+ALL = 1000
+"""More jobs than any run of the machine has."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +57,8 @@ class Watched:
         self._board = board
         self.seen: list[HeldJob] = []
         self.granted: list[Lease] = []
-        self.wishes: list[Lease] = []
+        # by pool, the last wish
+        self.wishes: dict[str, Lease] = {}
         # runs that were to make room, as they were before, and for whom
         self.asked: list[tuple[RunningJob, str]] = []
         self._running: list[RunningJob] = []
@@ -82,16 +84,14 @@ class Watched:
         return answers
 
     def lease(self, role: PumpRole, leases: list[Lease]) -> list[bool]:
-        before = {one.job: self._board.status(one.job) for one in leases}
+        before = {status.id: status.state for status in self._board.jobs(ALL)}
         answers = self._board.lease(role, leases)
-        self.wishes = [*self.wishes, *leases][-WISHES_KEPT:]
+        self.wishes |= {one.pool: one for one in leases}
         granted = [one for one, yes in zip(leases, answers, strict=True) if yes]
         jobs = [one.job for one in granted]
         assert len(jobs) == len(set(jobs)), "leased twice at once"
         for job in jobs:
-            status = before[job]
-            assert status is not None
-            assert status.state is JobState.HELD, "leased while it had a lease"
+            assert before[job] is JobState.HELD, "leased while it had a lease"
         self.granted += granted
         return answers
 
@@ -138,17 +138,20 @@ class WatchedCluster(RuleBasedStateMachine):
             token=lambda: self.tokens.randbytes(8).hex(),
         )
 
-    def publish(self) -> None:
-        # what was claimed shows in what is measured
-        used = sum(
+    def free_bytes(self) -> int:
+        """What is measured of the card: what was claimed shows in it."""
+        return CARD_BYTES - sum(
             self.latest[job].memory_bytes
             for job, status in self.statuses().items()
             if status.pool in CARD and status.state in (JobState.RUNNING, JobState.CANCELLING)
         )
+
+    def publish(self) -> None:
+        free_bytes = self.free_bytes()
         for pool, slots in SLOTS.items():
             card = {
                 "device": "card",
-                "memory_free_bytes": CARD_BYTES - used,
+                "memory_free_bytes": free_bytes,
                 "working_bytes": RUN_BYTES,
             }
             state = PoolState.DRAINING if pool in self.draining else PoolState.READY
@@ -225,7 +228,7 @@ class WatchedCluster(RuleBasedStateMachine):
         assert sum(one.memory_bytes for pool in CARD for one in inside[pool]) <= CARD_BYTES
 
     def nothing_is_lost(self, statuses: dict[str, JobStatus]) -> None:
-        held = Counter(job.id for job in self.board.held(1000))
+        held = Counter(job.id for job in self.board.held(ALL))
         for job_id, status in statuses.items():
             waits = status.state is JobState.HELD
             # one that was late has just been ended by the reading itself
@@ -252,9 +255,9 @@ class WatchedCluster(RuleBasedStateMachine):
         assert messages == len(self.leases)
 
     def statuses(self) -> dict[str, JobStatus]:
-        found = {job_id: self.board.status(job_id) for job_id in self.jobs}
-        assert all(found.values())
-        return {job_id: status for job_id, status in found.items() if status}
+        found = {status.id: status for status in self.board.jobs(ALL)}
+        assert found.keys() == self.jobs.keys()
+        return found
 
     def claimed_leases(self) -> list[Lease]:
         """Those that go on as far as their pools know, and two that are over: a late word."""
