@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from routing.bay import Was
 from routing.board import HeldJob
 from routing.forecast import at
 from routing.placement import Action, Placement
@@ -22,9 +23,9 @@ def blocked_heads(placements: Iterable[Placement], terms: Terms, now_ms: int) ->
         if one.view is None or len(found) >= HEADS_A_LOOK:
             break
         if _waits_too_long(one, terms, now_ms):
-            options = tuple(_options(one))
+            options = _options(one)
             # one that could start somewhere at once, but ends sooner where it waits, is not blocked
-            if all(option.lacks for option in options):
+            if options is not None:
                 found.append(_blocked(one, options, now_ms))
     return found
 
@@ -52,32 +53,58 @@ def _waited_s(job: HeldJob, now_ms: int) -> float:
     return max(0, now_ms - job.held_since_ms) / 1000
 
 
-def _options(placement: Placement) -> Iterable[Option]:
-    view, need, rows = placement.view, placement.need, placement.rows
+def _options(placement: Placement) -> tuple[Option, ...] | None:
+    """None where a pool lacks nothing."""
+    rows = placement.rows
+    assert rows is not None
+    found = []
+    for i in map(int, np.argsort(rows)[:POOLS_A_JOB]):
+        if rows[i] == math.inf:
+            break
+        lack = _lack(placement, i)
+        if lack is not None and not any(part > 0 for part in lack[1]):
+            return None
+        found.append((i, lack))
+    return tuple(_option(placement, i, *lack) for i, lack in found if lack is not None)
+
+
+_Lack = tuple[Was, tuple[int, float, float]]
+"""How a pool was, and the slots, tokens of KV cache and bytes that a job lacks there."""
+
+
+def _lack(placement: Placement, i: int) -> _Lack | None:
+    """None where what is free is reserved for a job before it: that is not to be had."""
+    view, need = placement.view, placement.need
     assert view is not None
     assert need is not None
-    assert rows is not None
-    look, lane, roster = view.look, view.lane, view.look.roster
-    for i in map(int, np.argsort(rows)[:POOLS_A_JOB]):
-        was = look.was(i, placement.moment)
-        # what a job before it has reserved is not to be had
-        if rows[i] == math.inf or was.fence_s < math.inf:
-            continue
-        kept = int(view.kept.item(i))
-        roomy = was._replace(
-            free=max(was.free, kept + 1),
-            busy=min(was.busy, was.slots - 1),
-            kv_free=math.inf,
-            kv_open=math.inf,
-            memory_open=math.inf,
-        )
-        memory = lane.memory_bytes(i, need.kv_tokens) - was.memory_open
-        sharers = roster.sharers.get(int(roster.device[i]), [i])
-        yield Option(
-            pool=roster.names[i],
-            finish_s=at(placement.job, view, i, roomy, need)[0],
-            slots=max(0, kept + 1 - was.free),
-            kv_tokens=max(0.0, lane.kv_counted(i, need.kv_tokens) - was.kv_open),
-            memory_bytes=max(0.0, memory),
-            sharers=tuple(roster.names[j] for j in sharers),
-        )
+    was = view.look.was(i, placement.moment)
+    if was.fence_s < math.inf:
+        return None
+    slots = max(0, int(view.kept.item(i)) + 1 - was.free)
+    kv = max(0.0, view.lane.kv_counted(i, need.kv_tokens) - was.kv_open)
+    memory = max(0.0, view.lane.memory_bytes(i, need.kv_tokens) - was.memory_open)
+    return was, (slots, kv, memory)
+
+
+def _option(placement: Placement, i: int, was: Was, lack: tuple[int, float, float]) -> Option:
+    view, need = placement.view, placement.need
+    assert view is not None
+    assert need is not None
+    roster = view.look.roster
+    roomy = was._replace(
+        free=max(was.free, int(view.kept.item(i)) + 1),
+        busy=min(was.busy, was.slots - 1),
+        kv_free=math.inf,
+        kv_open=math.inf,
+        memory_open=math.inf,
+    )
+    slots, kv, memory = lack
+    sharers = roster.sharers.get(int(roster.device[i]), [i])
+    return Option(
+        pool=roster.names[i],
+        finish_s=at(placement.job, view, i, roomy, need)[0],
+        slots=slots,
+        kv_tokens=kv,
+        memory_bytes=memory,
+        sharers=tuple(roster.names[j] for j in sharers),
+    )
