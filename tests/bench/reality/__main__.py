@@ -7,6 +7,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -50,13 +51,13 @@ def bench(
         raise typer.BadParameter(str(error)) from error
     began_s, machine = time.monotonic(), read_machine()
 
-    def say(text: str) -> None:
-        sys.stderr.write(f"{time.monotonic() - began_s:6.1f} s  {text}\n")
+    def say(part: Part, text: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - began_s:6.1f} s  {part}, {text}\n")
 
     found = []
     for part in parts or list(Part):
         measure = {Part.ECHO: measure_echo, Part.ENGINE: measure_engine}[part]
-        found.append(measure(rows, seconds, runs, lambda text, p=part: say(f"{p}, {text}")))
+        found.append(measure(rows, seconds, runs, partial(say, part)))
     report = RealityReport(
         taken=datetime.now(UTC),
         seconds=time.monotonic() - began_s,

@@ -27,6 +27,8 @@ class Run(BaseModel):
     late_s: float
     # CPU time of the whole cluster, of all cores
     cpu_share: float
+    # a decode step as told after the run, by what it was told before; absent: it was described
+    slower: float | None = None
 
     @classmethod
     def of(
@@ -84,3 +86,8 @@ def told(run: Run) -> str:
         f"makespan {real.makespan_s:.1f} s, simulated {simulated.makespan_s:.1f} s; median finish"
         f" {real.finish_p50_s:.2f} s, simulated {simulated.finish_p50_s:.2f} s"
     )
+
+
+def numbered(say: Callable[[str], None], number: int) -> Callable[[str], None]:
+    """Says of which run it is."""
+    return lambda text: say(f"run {number + 1}: {text}")

@@ -11,7 +11,7 @@ from routing.simulation.trace import Row
 from tests.acceptance.described import program
 from tests.bench.folder import temporary_folder
 from tests.bench.processes import cpu_s
-from tests.bench.reality.compare import PartFigures, Run, told
+from tests.bench.reality.compare import PartFigures, Run, numbered, told
 from tests.bench.reality.player import Player
 from tests.bench.reality.prompts import echo_prompt
 from tests.bench.reality.site import PoolPlan, site
@@ -66,7 +66,7 @@ def measure_echo(
     runs = []
     for number in range(count):
         with temporary_folder() as folder:
-            runs.append(_run(folder, slice_, lambda text, n=number: say(f"run {n + 1}: {text}")))
+            runs.append(_run(folder, slice_, numbered(say, number)))
         say(f"run {number + 1} of {count}: {told(runs[-1])}")
     return PartFigures(
         name="echo",

@@ -15,7 +15,7 @@ from tensor_llm.tokenizer import Tokenizer
 from tests.bench.folder import temporary_folder
 from tests.bench.model import CONFIG, MODEL
 from tests.bench.processes import ROOT, cpu_s
-from tests.bench.reality.compare import PartFigures, Run, told
+from tests.bench.reality.compare import PartFigures, Run, numbered, told
 from tests.bench.reality.player import Player
 from tests.bench.reality.prompts import Words, single_words
 from tests.bench.reality.site import PoolPlan, Site, site
@@ -38,9 +38,7 @@ def measure_engine(
     played: list[tuple[Slice, Run]] = []
     for number in range(count):
         with temporary_folder() as folder:
-            played.append(
-                _run(folder, rows, seconds, lambda text, n=number: say(f"run {n + 1}: {text}"))
-            )
+            played.append(_run(folder, rows, seconds, numbered(say, number)))
         say(f"run {number + 1} of {count}: {told(played[-1][1])}")
     first = played[0][0]
     return PartFigures(
@@ -76,8 +74,9 @@ def _run(
         used_s, began_s = cpu_s(), time.monotonic()
         played = player.play(slice_.requests)
         share = (cpu_s() - used_s) / (time.monotonic() - began_s) / cgroup.cores()
+        later = _described(_settled(up))
     found = Run.of(played.lives, simulate(slice_), late_s=played.late_s, cpu_share=share)
-    return slice_, found
+    return slice_, found.model_copy(update={"slower": _step_s(later) / _step_s(pool)})
 
 
 def _words(folder: Path, up: Site) -> Words:
@@ -118,7 +117,7 @@ def _settled(up: Site) -> PoolSnapshot:
 
 
 def _described(snapshot: PoolSnapshot) -> DescribedPool:
-    rates = snapshot.rates
+    rates = snapshot.rates.of(MODEL)
     assert rates.prefill_tokens_per_s is not None
     assert rates.step_s is not None
     assert rates.chunk_tokens is not None
@@ -134,6 +133,11 @@ def _described(snapshot: PoolSnapshot) -> DescribedPool:
         chunk_tokens=int(rates.chunk_tokens),
         prefix_cache_tokens=0,
     )
+
+
+def _step_s(pool: DescribedPool) -> float:
+    """Of a batch of middle size."""
+    return pool.step_s_of(0.0, pool.slots // 2)
 
 
 def _told(pool: DescribedPool, jobs: int) -> str:

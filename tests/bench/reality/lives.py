@@ -3,6 +3,7 @@ and their quantiles; knows nothing of how a side plays."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,30 +16,30 @@ STAGES = ("held", "leased to started", "read", "decode")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """Seconds; the stages follow each other."""
+    """Seconds, from the arrival on."""
 
     job: str
+    # the last one
     pool: str
     arrive_s: float
-    # until it was leased, from there until its engine was told, to the first token, to the last
+    ttft_s: float
+    finish_s: float
+    # until it was leased, and from there until its engine was told; all rounds together
     held_s: float
-    queued_s: float
-    read_s: float
-    decode_s: float
+    queued_s: float = 0.0
     # times it was given to a pool
     attempts: int = 1
 
     @property
+    def read_s(self) -> float:
+        """To the first token; of one that was evicted behind it, at most that."""
+        return max(0.0, self.ttft_s - self.held_s - self.queued_s)
+
+    @property
     def stages_s(self) -> tuple[float, float, float, float]:
-        return self.held_s, self.queued_s, self.read_s, self.decode_s
-
-    @property
-    def ttft_s(self) -> float:
-        return self.held_s + self.queued_s + self.read_s
-
-    @property
-    def finish_s(self) -> float:
-        return self.ttft_s + self.decode_s
+        """They follow each other, but for evictions."""
+        before_s = self.held_s + self.queued_s + self.read_s
+        return self.held_s, self.queued_s, self.read_s, self.finish_s - before_s
 
 
 class Side(BaseModel):
@@ -82,17 +83,14 @@ class Side(BaseModel):
 def real_life(result: JobResult, sent_s: float) -> Life:
     """`sent_s`: when the client sent it, from the first arrival on."""
     times = result.times
-    held_s, queued_s = (times.held_ms or 0.0) / 1000, (times.queued_ms or 0.0) / 1000
-    ttft_s, total_s = (times.ttft_ms or 0.0) / 1000, (times.total_ms or 0.0) / 1000
     return Life(
         job=result.id,
         pool=result.pool or "",
         arrive_s=sent_s,
-        held_s=held_s,
-        queued_s=queued_s,
-        # below 0 where it waited a second time behind its first token
-        read_s=ttft_s - held_s - queued_s,
-        decode_s=total_s - ttft_s,
+        ttft_s=(times.ttft_ms or 0.0) / 1000,
+        finish_s=(times.total_ms or 0.0) / 1000,
+        held_s=(times.held_ms or 0.0) / 1000,
+        queued_s=(times.queued_ms or 0.0) / 1000,
         attempts=result.attempt or 1,
     )
 
@@ -103,10 +101,10 @@ def simulated_life(fate: Fate, pools: Sequence[str]) -> Life:
         job=request.id,
         pool=pools[fate.pool],
         arrive_s=request.arrive_s,
-        held_s=fate.start_s - request.arrive_s,
-        queued_s=0.0,
-        read_s=fate.first_s - fate.start_s,
-        decode_s=fate.finish_s - fate.first_s,
+        ttft_s=fate.first_s - request.arrive_s,
+        finish_s=fate.finish_s - request.arrive_s,
+        held_s=sum(stint.start_s - stint.since_s for stint in fate.stints),
+        attempts=len(fate.stints),
     )
 
 
@@ -117,5 +115,9 @@ def differences(real: Sequence[Life], simulated: Sequence[Life]) -> tuple[float,
     def middle(part: Callable[[Life], float]) -> float:
         return percentile([part(one) - part(other[one.job]) for one in real], 0.5)
 
-    stages = [middle(lambda life, at=at: life.stages_s[at]) for at in range(len(STAGES))]
+    stages = [middle(partial(_stage_s, at)) for at in range(len(STAGES))]
     return *stages, middle(lambda life: life.finish_s)
+
+
+def _stage_s(at: int, life: Life) -> float:
+    return life.stages_s[at]

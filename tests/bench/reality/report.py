@@ -19,6 +19,11 @@ _FIGURES: dict[str, Callable[[Side], float]] = {
     "TTFT p99": lambda side: side.ttft_p99_s,
 }
 
+_SLOWER = (
+    "slower: a decode step as the pool told it after the run, by what it told before and was"
+    " simulated with; far from 0, others use the machine and the run says little"
+)
+
 
 class RealityReport(BaseModel):
     """What `--json` writes."""
@@ -70,7 +75,7 @@ def _pools(part: PartFigures) -> Table:
 
 def _runs(part: PartFigures) -> Table:
     title = f"{part.name}: seconds, real / simulated, and how far the real run is off"
-    columns = [*_FIGURES, "same pool", "evicted", "CPU", "late ms"]
+    columns = [*_FIGURES, "same pool", "evicted", "CPU", "late ms", "slower"]
     table = plain_table(title, "run", columns)
     for number, run in enumerate(part.runs, 1):
         table.add_row(
@@ -80,7 +85,9 @@ def _runs(part: PartFigures) -> Table:
             f"{run.real.evicted}/{run.simulated.evicted}",
             f"{100 * run.cpu_share:.0f} %",
             f"{1000 * run.late_s:.0f}",
+            "" if run.slower is None else f"{100 * (run.slower - 1):+.0f} %",
         )
+    table.caption = _SLOWER if any(run.slower is not None for run in part.runs) else None
     table.add_section()
     spreads = []
     for figure in _FIGURES.values():
