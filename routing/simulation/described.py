@@ -3,10 +3,12 @@ what may be in them; knows nothing of time."""
 
 import math
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -43,6 +45,8 @@ class DescribedPool(_Table):
 
     # ENGINE@HOST or ENGINE.N@HOST
     pool: Annotated[str, Field(pattern=r"^(cpu|hybrid|cuda|gpu)(\.\d+)?@[A-Za-z0-9.-]+$")]
+    # hosts that are alike: HOST-001 and so on, where there are several
+    count: Count = 1
     # where the figures come from
     reason: Annotated[str, Field(min_length=1)]
     slots: Count
@@ -62,6 +66,21 @@ class DescribedPool(_Table):
     train_part_s: Positive = 0.1
     # KV of prompts kept for those that begin alike: all room that no run uses, or at most so much
     prefix_cache_tokens: Annotated[int, Field(ge=0)] | None = None
+
+    def each(self) -> Iterator[Self]:
+        """The pools that the table stands for."""
+        if self.count == 1:
+            yield self
+            return
+        width = max(len(str(self.count)), 3)
+        for number in range(1, self.count + 1):
+            yield self.model_copy(update={"pool": f"{self.pool}-{number:0{width}}", "count": 1})
+
+    @cached_property
+    def kind(self) -> tuple[Any, ...]:
+        """Equal for pools that differ in nothing but their names."""
+        fields = self.model_dump(exclude={"pool", "reason", "count"})
+        return (self.engine, *fields.values())
 
     @cached_property
     def engine(self) -> EngineName:
@@ -139,6 +158,13 @@ class Described(_Table):
     weight_bytes: Count = 3_000_000_000
     pools: Annotated[tuple[DescribedPool, ...], Field(min_length=1)]
 
+    @cached_property
+    def kinds(self) -> list[tuple[DescribedPool, int]]:
+        """One pool of each kind, and how many there are."""
+        counts = Counter(pool.kind for pool in self.pools)
+        first = {pool.kind: pool for pool in reversed(self.pools)}
+        return [(first[kind], count) for kind, count in counts.items()]
+
     @property
     def trains(self) -> bool:
         """Whether any of its pools does."""
@@ -185,13 +211,15 @@ def read_cluster(name_or_file: str) -> Described:
         field = ".".join(map(str, first["loc"]))
         shown = first["input"] if isinstance(first["input"], str | int | float) else "…"
         raise ConfigError(f"--cluster {path}: {field} = {shown!r}: {first['msg']}") from error
+    pools = tuple(one for pool in described.pools for one in pool.each())
+    described = described.model_copy(update={"pools": pools})
     _check(path, described)
     return described
 
 
 def _check(path: Path, described: Described) -> None:
-    names = [pool.pool for pool in described.pools]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    names = Counter(pool.pool for pool in described.pools)
+    twice = next((name for name, count in names.items() if count > 1), None)
     if twice:
         raise ConfigError(f"--cluster {path}: pool {twice} is described twice")
     largest = max(pool.kv_tokens for pool in described.pools)

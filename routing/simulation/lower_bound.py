@@ -19,17 +19,17 @@ def lower_bound_s(
     directions: int = DIRECTIONS,
 ) -> float:
     """Seconds from time 0."""
-    pools = described.pools
+    kinds = described.kinds
     works = works_of(described, requests)
     longest_s = max(
-        work.release_s + min(pools[i].work_s(work.prompt, work.output, 1) for i in work.able)
+        work.release_s + min(kinds[i][0].work_s(work.prompt, work.output, 1) for i in work.able)
         for work in works
     )
-    program = Program(pools, gather(works, buckets, directions))
+    program = Program(kinds, gather(works, buckets, directions))
     return max(longest_s, program.least_end_s() * (1 - TOLERANCE))
 
 
 def leftover_tokens(described: Described, requests: Sequence[Request], end_s: float) -> float:
     """The most that one training may have had from time 0 on, if all requests end until `end_s`."""
     works = gather(works_of(described, requests), BUCKETS, DIRECTIONS)
-    return Program(described.pools, works).most_tokens(end_s * (1 + TOLERANCE))
+    return Program(described.kinds, works).most_tokens(end_s * (1 + TOLERANCE))

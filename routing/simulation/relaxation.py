@@ -31,14 +31,15 @@ class Work:
     release_s: float
     prompt: float
     output: float
-    # indices of the pools that may do it
+    # indices of the kinds of pools that may do it
     able: tuple[int, ...]
 
 
 def works_of(described: Described, requests: Sequence[Request]) -> list[Work]:
     """Prompts less what an ideal cache saves, and once what several prompts share: any of the
     pools may read that, apart from the rest."""
-    everywhere = tuple(range(len(described.pools)))
+    kinds = [pool for pool, _ in described.kinds]
+    everywhere = tuple(range(len(kinds)))
     shared = _shared_blocks(described, requests)
     # tokens of a shared block, and when it is first asked for
     blocks: dict[int, tuple[int, float]] = {}
@@ -51,7 +52,7 @@ def works_of(described: Described, requests: Sequence[Request]) -> list[Work]:
                 own -= max(tokens, 0)
                 known, first_s = blocks.get(block, (tokens, one.arrive_s))
                 blocks[block] = min(known, max(tokens, 0)), min(first_s, one.arrive_s)
-        able = tuple(i for i in everywhere if one.kv_tokens <= described.pools[i].kv_tokens)
+        able = tuple(i for i in everywhere if one.kv_tokens <= kinds[i].kv_tokens)
         works.append(Work(release_s=one.arrive_s, prompt=max(own, 1), output=one.output, able=able))
     works += [
         Work(release_s=first_s, prompt=tokens, output=0, able=everywhere)
@@ -62,7 +63,7 @@ def works_of(described: Described, requests: Sequence[Request]) -> list[Work]:
 
 
 def _shared_blocks(described: Described, requests: Sequence[Request]) -> frozenset[int]:
-    if not any(pool.cache_tokens for pool in described.pools):
+    if not any(pool.cache_tokens for pool, _ in described.kinds):
         return frozenset()
     counts = Counter(block for one in requests for block in one.blocks)
     return frozenset(block for block, count in counts.items() if count > 1)
@@ -109,14 +110,17 @@ def _below(edges: list[float], value: float) -> int:
 
 
 class Program:
-    """Variables: the end; for each pool and release time, the reading there from then on, then as
-    many for the decoding; for each work and pool, the part of it done there; for each pool, the
-    seconds in which it trains."""
+    """Variables: the end; for each kind of pool and release time, the reading there from then on,
+    then as many for the decoding; for each work and kind, the part of it done there; for each kind,
+    the seconds in which it trains."""
 
-    def __init__(self, pools: Sequence[DescribedPool], works: Sequence[Work]) -> None:
+    def __init__(self, kinds: Sequence[tuple[DescribedPool, int]], works: Sequence[Work]) -> None:
         import numpy as np
 
-        self._pools = pools
+        self._pools = pools = [pool for pool, _ in kinds]
+        # pools of each kind: they are one in the program, with the time of all
+        counts = np.repeat([float(count) for _, count in kinds], len({w.release_s for w in works}))
+        self._counts = np.tile(counts, 2)
         self._works = works
         self._releases = sorted({work.release_s for work in works})
         self._pairs = [(w, i) for w, work in enumerate(works) for i in work.able]
@@ -124,7 +128,8 @@ class Program:
         self._tails = 2 * self._half
         self._taught = 1 + self._tails + len(self._pairs)
         self.columns = self._taught + len(pools)
-        self.limits = np.append(-np.tile(np.array(self._releases), 2 * len(pools)), 0.0)
+        releases = np.tile(np.array(self._releases), 2 * len(pools))
+        self.limits = np.append(-releases * self._counts, 0.0)
         self.wanted = np.concatenate([np.zeros(self._tails), np.ones(len(works))])
         self.equal = self._matrix(self._tails + len(works), [*self._sums(), *self._parts()])
         self.below = self._matrix(self._tails + 1, [*self._ends(), *self._training()])
@@ -154,10 +159,10 @@ class Program:
             yield self._tails + w, column, 1.0
 
     def _ends(self) -> Iterator[_Entry]:
-        """tail[i, k] - end <= -release k."""
+        """tail[i, k] - end <= -release k, for as many pools as there are of kind i."""
         for row in range(self._tails):
             yield row, 1 + row, 1.0
-            yield row, 0, -1.0
+            yield row, 0, -self._counts.item(row)
 
     def _training(self) -> Iterator[_Entry]:
         """What is done from the first release on leaves the rest of a pool's time to training; and

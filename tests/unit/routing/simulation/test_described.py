@@ -30,6 +30,16 @@ def test_a_users_file_is_read(tmp_path) -> None:
     assert read_cluster(str(path)).pools[0].slots == 2
 
 
+def test_hosts_that_are_alike_are_described_once(tmp_path) -> None:
+    path = tmp_path / "large.toml"
+    other = POOL.replace("cpu@a", "cuda@b")
+    path.write_text(f"context = 4096\n{POOL}count = 250\n{other}")
+    described = read_cluster(str(path))
+    names = [pool.pool for pool in described.pools]
+    assert (names[0], names[249], names[250]) == ("cpu@a-001", "cpu@a-250", "cuda@b")
+    assert [count for _, count in described.kinds] == [250, 1]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -101,6 +101,12 @@ def test_reading_goes_beside_decoding_but_not_beside_other_reading() -> None:
     assert lower_bound_s(described, longer) == pytest.approx(1.5 + both, rel=1e-3)
 
 
+def test_pools_that_are_alike_share_the_work() -> None:
+    requests = [make_request(number) for number in range(40)]
+    named = [describe_pool(f"cpu@{number}") for number in range(8)]
+    assert lower_bound_s(make_described(*named), requests) == pytest.approx(5.0, rel=1e-3)
+
+
 @pytest.mark.parametrize("cache", [0, 10_000])
 def test_a_prefix_that_all_share_is_read_once_where_pools_keep_it(cache) -> None:
     described = make_described(describe_pool(prefix_cache_tokens=cache, step_s=0.001))
