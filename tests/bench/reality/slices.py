@@ -46,8 +46,9 @@ def fit_cluster(rows: Sequence[Row], shape: Described, load: float, seconds: flo
     fitted = fit(rows, shape)
     requests = _apart(fitted.requests)
     factor = load * seconds / _at_once_s(shape, requests)
-    slowed = tuple(_slowed(pool, factor) for pool in shape.pools)
-    described = shape.model_copy(update={"pools": slowed})
+    pools = [_slowed(pool, factor).model_dump() for pool in shape.pools]
+    # no copy: that would keep what the shape reckoned from its own pools
+    described = Described.model_validate(shape.model_dump() | {"pools": pools})
     words = [*fitted.words, f"pools: all times multiplied by {factor:.4g}, for a load of {load:g}"]
     return Slice(described=described, requests=requests, words=words)
 
