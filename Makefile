@@ -60,3 +60,6 @@ bench-cpu: .venv/bench
 
 bench-reality: .venv/dev
 	$(BIN)/python -m tests.bench.reality $(ARGS)
+
+bench-routing: .venv/dev
+	$(BIN)/python -m tests.bench.routing $(ARGS)

@@ -1,5 +1,5 @@
-"""Many pools, and many jobs that wait, in virtual time. Owns what pools and producers do between two
-looks: snapshots are published, runs end or make room, jobs come; knows nothing of the pump.
+"""Many pools, and many jobs that wait, in virtual time. Owns what pools and producers do between
+two looks: snapshots are published, runs end or make room, jobs come; knows nothing of the pump.
 
 The board is the one in memory, but snapshots are read as the one in Redis reads them: each anew
 from its text."""
@@ -23,6 +23,7 @@ MODELS = 4
 """Each host serves one of so many."""
 CONTEXT = 32_768
 BYTES_PER_TOKEN = 4
+BEGINNINGS = 1_000
 PUBLISH_S = 1.0
 """Each pool publishes so often."""
 LONG_S = 1e6
@@ -183,7 +184,7 @@ class Crowd:
                 "kind": "generate",
                 "id": f"job-{number}",
                 "model": _model(number % MODELS).name,
-                "prompt": "x" * (BYTES_PER_TOKEN * prompt),
+                "prompt": _prompt(number, prompt),
                 "max_tokens": tokens,
                 "class": class_of(number).value,
                 "label": label_of(number),
@@ -199,6 +200,11 @@ def _snapshots(described: Described, alike: int) -> Iterator[PoolSnapshot]:
         yield pool.snapshot(described.weight_bytes, loaded=True).model_copy(
             update={"models": (model,), "loaded": (model,), "published_ms": EPOCH_MS}
         )
+
+
+def _prompt(number: int, tokens: int) -> str:
+    """One of so many beginnings, which some pools have read before."""
+    return f"{number % BEGINNINGS:08d}" * (BYTES_PER_TOKEN * tokens // 8 + 1)
 
 
 def _model(number: int) -> ModelInfo:
