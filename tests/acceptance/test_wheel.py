@@ -50,10 +50,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def producer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of a fresh environment with the wheel and what it asks for."""
     folder = tmp_path_factory.mktemp("producer")
-    python("-m", "venv", folder)
-    quiet = ("--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
-    run(folder / "bin" / "python", "-m", "pip", "install", *quiet, wheel)
-    return folder / "bin"
+    python("-m", "venv", "--without-pip", folder)
+    programs = folder / "bin"
+    where = ("--python", programs / "python", "--quiet", "--disable-pip-version-check")
+    python("-m", "pip", *where, "install", "--no-compile", "-c", ROOT / "constraints.txt", wheel)
+    return programs
 
 
 def test_the_wheel_carries_the_package_alone(wheel: Path):
