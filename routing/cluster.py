@@ -56,7 +56,12 @@ class Promise:
     # reading the whole prompt
     step_s: float = 0.0
     full_step_s: float = 0.0
+    # likewise a decode step with every slot taken
+    crowded_step_s: float = 0.0
     prompt_s: float = 0.0
+    # by the rates, prompts that this router sent there: with its own, and after it
+    sent_s: float = 0.0
+    later_s: float = 0.0
     # how much slower than its rates the pool was taken to be
     drag: Drag = AS_TOLD
 

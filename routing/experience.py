@@ -109,8 +109,8 @@ class Experience:
         moved = _nearer(drag.read, _read_drag(promise, (first_ms - run.leased_ms) / 1000))
         decode = drag.decode
         if run.first_ms is not None and run.tokens > 1 and promise.tokens:
-            step_s = (run.ended_ms - run.first_ms) / 1000 / (run.tokens - 1)
-            decode = _nearer(decode, _decode_drag(promise, step_s))
+            made_s = (run.ended_ms - run.first_ms) / 1000
+            decode = _nearer(decode, _decode_drag(promise, made_s, run.tokens - 1))
         self._drag[promise.pool] = Drag(moved, decode)
 
     def _publish(self) -> None:
@@ -159,9 +159,14 @@ def _read_drag(promise: Promise, took_s: float) -> float:
     return 1.0 if 1 / PLAIN < seen < PLAIN else seen
 
 
-def _decode_drag(promise: Promise, step_s: float) -> float:
-    """How many times longer than by the rates a decode step took. Up to what a step takes beside
-    which a prompt is read, others may have read theirs: that is no fault of the rates."""
-    if step_s < promise.step_s:
-        return step_s / promise.step_s
-    return max(step_s / max(promise.full_step_s, 1e-6), 1.0)
+def _decode_drag(promise: Promise, took_s: float, steps: int) -> float:
+    """How many times longer than by the rates decode steps took. Prompts that were sent there after
+    its own, or were unread before, may have been read between its steps, and all slots may have
+    been taken: that is no fault of the rates."""
+    if took_s < steps * promise.step_s:
+        return took_s / (steps * promise.step_s)
+    assert promise.read_ms is not None
+    before_s = (promise.read_ms - promise.leased_ms) / 1000 / promise.drag.read - promise.prompt_s
+    others_s = promise.later_s + max(before_s, 0.0)
+    crowded_s = steps * max(promise.crowded_step_s, promise.step_s, 1e-6)
+    return max((took_s - others_s * promise.drag.read) / crowded_s, 1.0)

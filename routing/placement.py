@@ -74,6 +74,8 @@ class Grant:
     # reading the whole prompt
     step_s: float
     full_step_s: float
+    # a decode step with every slot taken
+    crowded_step_s: float
     prompt_s: float
 
 

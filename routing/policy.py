@@ -205,6 +205,7 @@ class _Decider:
             read_s=read_s,
             step_s=step_s,
             full_step_s=step_s + lane.facts.chunk_s(i),
+            crowded_step_s=lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * pool.slots,
             prompt_s=unread(i, need) * lane.facts.prefill_s.item(i),
         )
 

@@ -4,8 +4,9 @@ looks; knows nothing of how ends are predicted.
 The board only counts what is leased, so a lease that ended is noticed by the count: the one
 that should have ended first goes. A wrong guess costs a little accuracy, never a slot."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from noidle.jobs import JobClass
 from routing.board import PoolLoad
@@ -23,6 +24,8 @@ class Promises:
         self._pools: dict[str, str] = {}
         self._made: dict[str, dict[str, Promise]] = {}
         self._tuples: dict[str, tuple[Promise, ...]] = {}
+        # prompts sent to each pool so far
+        self._sent_s: defaultdict[str, float] = defaultdict(float)
 
     def make(self, placement: Placement, now_ms: int) -> None:
         """Remembers a lease that was granted."""
@@ -32,6 +35,7 @@ class Promises:
         assert forecast is not None
         job = placement.job
         self.end(job.id)
+        self._sent_s[pool.pool] += grant.prompt_s
         promise = Promise(
             job=job.id,
             pool=pool.pool,
@@ -47,7 +51,9 @@ class Promises:
             tokens=placement.need.tokens if placement.need else 0,
             step_s=grant.step_s,
             full_step_s=grant.full_step_s,
+            crowded_step_s=grant.crowded_step_s,
             prompt_s=grant.prompt_s,
+            sent_s=self._sent_s[pool.pool],
             drag=placement.drag,
         )
         self._pools[job.id] = pool.pool
@@ -70,7 +76,7 @@ class Promises:
         if not self.serving[key]:
             del self.serving[key]
         self.lifted -= promise.lifted
-        return promise
+        return replace(promise, later_s=self._sent_s[pool] - promise.sent_s)
 
     def drop(self, jobs: Iterable[str]) -> None:
         """These have no lease: they are held, again or still."""

@@ -58,11 +58,22 @@ def test_a_run_as_it_was_predicted_teaches_that_the_rates_hold() -> None:
 
 
 def test_what_others_that_read_their_prompts_explain_is_no_fault_of_the_rates() -> None:
-    assert after(took(1.0, 3.6), promised()).decode == pytest.approx(1.0)
+    assert after(took(1.0, 3.6), promised(later_s=1.7)).decode == pytest.approx(1.0)
+    # unread before it, and read between its steps: who is urgent reads first
+    ahead = promised(read_ms=NOW_MS + 2700, later_s=0.0)
+    assert after(took(1.0, 3.6), ahead).decode == pytest.approx(1.0)
 
 
-def test_a_pool_that_decodes_ten_times_slower_than_that_is_known_for_it() -> None:
-    assert after(took(1.0, 28.0), promised()).decode == pytest.approx(10.0, rel=0.05)
+def test_what_a_batch_of_all_slots_explains_is_none_either() -> None:
+    assert after(took(1.0, 2.8), promised(crowded_step_s=0.2)).decode == pytest.approx(1.0)
+    assert after(took(1.0, 19.0), promised(crowded_step_s=0.2)).decode == pytest.approx(
+        10, rel=0.05
+    )
+
+
+def test_a_pool_that_decodes_ten_times_slower_is_known_for_it() -> None:
+    assert after(took(1.0, 10.0), promised()).decode == pytest.approx(10.0, rel=0.05)
+    assert after(took(1.0, 12.0), promised(later_s=2.0)).decode == pytest.approx(10.0, rel=0.05)
 
 
 def test_a_pool_that_reads_ten_times_slower_is_known_for_it() -> None:

@@ -98,6 +98,26 @@ CASES = [
         weights={"a": 2.0},
     ),
     Case(
+        "nor does a label that has nothing running lift its jobs above a higher class",
+        [job("now", JobClass.INTERACTIVE, 0, label="a"), job("liar", BATCH, 99, label="b")],
+        "now liar",
+        serving={(JobClass.INTERACTIVE, "a"): 50},
+        weights={"b": 100.0},
+    ),
+    Case(
+        "nor does a training that had no service yet",
+        [
+            job("batch", BATCH, 0),
+            job("trained", JobClass.BACKGROUND, 9, kind="train", order=0.0, max_tokens=0),
+        ],
+        "batch trained",
+    ),
+    Case(
+        "nor any number of jobs of a lower class that are older",
+        [*(job(f"b{i}", BATCH, 500 - i) for i in range(3)), job("now", JobClass.INTERACTIVE, 0)],
+        "now b0 b1 b2",
+    ),
+    Case(
         "jobs without a label share one turn",
         [job("x0", waited_s=9), job("x1", waited_s=8), job("a0", label="a", waited_s=1)],
         "x0 a0 x1",

@@ -99,6 +99,32 @@ READING = [
     ),
 ]
 
+URGENT = [
+    Case(
+        "of a burst of long jobs that came before it an urgent one waits for none",
+        make_cluster(make_pool("cuda@a", slots=8)),
+        ["wait cuda@a"] * 5 + ["lease cuda@a"],
+        [
+            *(make_job(prompt_bytes=4000 * 3) for _ in range(5)),
+            make_job(job_class=JobClass.INTERACTIVE, prompt_bytes=4000 * 3),
+        ],
+    ),
+    Case(
+        "what is reserved for a lower class is not reserved from a higher one",
+        make_cluster(
+            make_pool(slots=8, kv_tokens_total=128),
+            loads={"cpu@a": PoolLoad(in_flight=1, kv_tokens=64)},
+            running=(make_promise("cpu@a", 2.0),),
+        ),
+        ["wait cpu@a", "wait cpu@a", "lease cpu@a"],
+        [
+            make_job(job_class=JobClass.BATCH, max_tokens=90),
+            make_job(job_class=JobClass.BATCH, max_tokens=30),
+            make_job(job_class=JobClass.INTERACTIVE, max_tokens=30),
+        ],
+    ),
+]
+
 LIES = [
     Case(
         "a pool that was seen to be ten times slower than it claims is taken for what it is",
@@ -197,7 +223,7 @@ DEVICES = [
 
 @pytest.mark.parametrize(
     "case",
-    DEADLINES + READING + LIES + STARVING + DEVICES,
+    DEADLINES + READING + URGENT + LIES + STARVING + DEVICES,
     ids=lambda case: case.sentence.replace(" ", "_"),
 )
 def test_the_wanted_decision_is_made(case: Case) -> None:
