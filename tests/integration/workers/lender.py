@@ -14,9 +14,11 @@ from tests.integration.workers.processes import until
 class Lender:
     """Accepts and leases; the pools do the rest."""
 
+    # no two jobs of a run have the same id, whatever server they are on
+    _numbers = itertools.count(1)
+
     def __init__(self, board: RedisBoard) -> None:
         self.board = board
-        self._numbers = itertools.count(1)
 
     def ready(self, pool: str) -> bool:
         return any(one.pool == pool and one.state is PoolState.READY for one in self.board.pools())
