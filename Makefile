@@ -4,7 +4,7 @@ BIN := .venv/bin
 PACKAGES := noidle routing engines tensor_llm workers ops
 TEXT ?=
 
-.PHONY: install demo test check format bench bench-cpu bench-reality up
+.PHONY: install demo test check format bench bench-cpu bench-reality bench-routing up
 
 install: .venv/kernels
 
