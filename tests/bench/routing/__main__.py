@@ -23,7 +23,7 @@ from tests.bench.routing.commands import measure_commands
 from tests.bench.routing.decision import measure_decisions
 from tests.bench.routing.grid import Place, in_order, places
 from tests.bench.routing.judged import judge_decision, judge_life, judge_replay, judge_scale
-from tests.bench.routing.replays import Replayed, replay, training_is_known
+from tests.bench.routing.replays import Replayed, replay
 from tests.bench.routing.report import RoutingReport, draw, line
 from tests.bench.routing.scale import measure_scale
 from tests.bench.routing.traces import absent, find_traces
@@ -90,8 +90,6 @@ def _measure(
     parts: set[Part], traces: Mapping[str, Path], rows: int | None, say: Say
 ) -> dict[str, Any]:
     left_out = [f"trace {name} is not there" for name in absent(traces)] if traces else []
-    if Part.TRAINING in parts and not training_is_known():
-        left_out.append("training: this simulation has none")
     bars: list[Bar] = []
     found: dict[str, Any] = {"left_out": tuple(left_out)}
     # 1. what can be played beside each other
@@ -128,7 +126,7 @@ def _tasks(parts: set[Part], traces: Mapping[str, Path], rows: int | None) -> Se
     tasks: list[Task] = []
     if Part.SCALE in parts:
         tasks.append(("a large simulation", measure_scale, ()))
-    training = Part.TRAINING in parts and training_is_known()
+    training = Part.TRAINING in parts
     grid = places(
         traces,
         released=Part.RELEASED in parts,

@@ -92,8 +92,8 @@ def arrival_bars(where: str, found: Mapping[str, Figures]) -> Iterator[Bar]:
     yield _idle(where, mine)
 
 
-def training_bars(where: str, without: Figures, beside: Figures, share: float) -> Iterator[Bar]:
-    """`beside` an endless training; `share` of the tokens that could have been trained."""
+def training_bars(where: str, without: Figures, beside: Figures) -> Iterator[Bar]:
+    """`beside` an endless training."""
     with_s, without_s = urgent_p99_s(beside), urgent_p99_s(without)
     yield Bar(
         where=where,
@@ -102,7 +102,15 @@ def training_bars(where: str, without: Figures, beside: Figures, share: float) -
         at_most=TTFT_BESIDE_TRAINING,
         of=f"{with_s:.2f} s, without {without_s:.2f} s",
     )
-    yield Bar(where=where, aim=Aim.TRAINED, found=share, at_least=TRAINING_SHARE)
+    training = beside.training
+    assert training is not None
+    yield Bar(
+        where=where,
+        aim=Aim.TRAINED,
+        found=training.share,
+        at_least=TRAINING_SHARE,
+        of=f"{training.tokens:,.0f} of {training.leftover_tokens:,.0f}, {training.pauses} pauses",
+    )
 
 
 def urgent_p99_s(figures: Figures) -> float:

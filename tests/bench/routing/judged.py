@@ -3,7 +3,6 @@ how they are taken or shown."""
 
 from collections.abc import Iterator, Sequence
 
-from routing.simulation.metrics import Figures
 from routing.simulation.schedulers import NOIDLE
 from tests.bench.routing.bars import (
     DECISION_MS,
@@ -31,7 +30,7 @@ def judge_replay(one: Replayed) -> Iterator[Bar]:
     yield from arrival_bars(where, one.figures)
     beside = one.figures.get(BESIDE_TRAINING)
     if beside is not None:
-        yield from training_bars(where, mine, beside, _trained_share(beside))
+        yield from training_bars(where, mine, beside)
 
 
 def judge_decision(figures: DecisionFigures) -> Iterator[Bar]:
@@ -65,8 +64,3 @@ def judge_life(found: Sequence[CommandFigures]) -> Iterator[Bar]:
         at_most=1.0,
         of=f"{min(counts)} to {max(counts)}",
     )
-
-
-def _trained_share(figures: Figures) -> float:
-    training = getattr(figures, "training", None)
-    return float(training.share)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from routing.simulation.metrics import Figures
 from routing.simulation.schedulers import NOIDLE
-from routing.simulation.study import Question, Setting, play, prepare
+from routing.simulation.study import Setting, play, prepare
 from tests.bench.routing.grid import Place, question
 
 BESIDE_TRAINING = f"{NOIDLE} beside training"
@@ -65,11 +65,6 @@ def replay(
         faults=faults,
         cpu_s=cpu_s,
     )
-
-
-def training_is_known() -> bool:
-    """Whether the simulation can train behind the answers."""
-    return any(field.name == "training" for field in dataclasses.fields(Question))
 
 
 def _with_training(setting: Setting) -> Setting:

@@ -12,6 +12,7 @@ from routing.simulation.metrics import (
     Goodput,
     Percentiles,
     PoolFigures,
+    TrainingFigures,
 )
 from tests.bench.routing.bars import (
     Aim,
@@ -29,8 +30,12 @@ def replay(
     per_s: float = 5.0,
     idle: float = 0.0,
     makespan_s: float = 100.0,
+    trained: float | None = None,
 ) -> Figures:
     first = Percentiles(p50=ttft_s / 2, p95=ttft_s, p99=ttft_s)
+    training = None
+    if trained is not None:
+        training = TrainingFigures(tokens=1.0, leftover_tokens=2.0, share=trained, pauses=0)
     known: dict[str, Any] = {
         "classes": {"interactive": ClassFigures(jobs=5, ttft_s=first, finish_s=first)},
         "goodput": Goodput(
@@ -41,6 +46,7 @@ def replay(
             "cuda@a": PoolFigures(jobs=9, busy_share=1.0, idle_while_sooner_share=0.0),
         },
         "makespan_s": makespan_s,
+        "training": training,
     }
     # bars read no other
     others = {field.name: None for field in dataclasses.fields(Figures)}
@@ -105,7 +111,7 @@ def test_all_jobs_at_once_must_end_within_a_tenth_above_the_bound(
 def test_training_may_hold_answers_up_by_a_tenth_and_must_use_what_is_left(
     ttft_s: float, share: float, wanted: set[Aim]
 ) -> None:
-    bars = list(training_bars("here", replay(), replay(ttft_s=ttft_s), share))
+    bars = list(training_bars("here", replay(), replay(ttft_s=ttft_s, trained=share)))
     assert aims(bars) == wanted
 
 
