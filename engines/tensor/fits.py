@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 MEMORY = 0.97
 """Weight that an older measurement keeps with each new one."""
+STEP_MEMORY = 0.99
+"""The same of decode steps: there are many more of them, and a hundred take some seconds."""
 SCATTER = 0.7
 """How far off a measurement may be of which nothing else is known."""
 FEW = 1.0
@@ -101,7 +103,7 @@ class Line:
         own = self._sizes.setdefault(batch.bit_length(), Sums())
         for sums in self._sizes.values():
             least = 0.0 if sums is own or not sums.n else min(1.0, FEW / sums.n)
-            sums.fade(max(MEMORY, least))
+            sums.fade(max(STEP_MEMORY, least))
         own.add(batch, spent_s, weight)
 
     def fit(self) -> tuple[float, float] | None:

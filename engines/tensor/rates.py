@@ -29,8 +29,12 @@ class Reading:
     def __init__(self) -> None:
         self._short, self._long = Speed(), Speed()
 
-    def add(self, tokens: int, spent_s: float, weight: float = 1.0) -> None:
-        (self._long if tokens >= LONG_PART else self._short).add(tokens, spent_s, weight)
+    def add(
+        self, tokens: int, spent_s: float, weight: float = 1.0, usual: int | None = None
+    ) -> None:
+        """A part that is no shorter than is `usual` here counts as long."""
+        whole = tokens >= min(LONG_PART, usual or LONG_PART)
+        (self._long if whole else self._short).add(tokens, spent_s, weight)
 
     @property
     def per_s(self) -> float | None:
@@ -67,7 +71,7 @@ class ModelBook:
             if self._hidden(read, step_s, spent_s):
                 return
         if spent_s > 0:
-            self.prefill.add(read, spent_s, weight)
+            self.prefill.add(read, spent_s, weight, self.chunk_tokens)
 
     def measured(self) -> ModelRates:
         step = self.decode.fit()

@@ -15,6 +15,7 @@ from engines.protocol import (
     Hello,
     ModelSeen,
     Pause,
+    RatesMeasured,
     RunStep,
     Start,
     Step,
@@ -53,6 +54,9 @@ class Driver:
         self.runs: dict[str, Seen] = {}
         self.hellos: list[Hello] = []
         self.models: list = []
+        self.rates = RatesMeasured()
+        # of the cache, all and free
+        self.kv_tokens = None, None
         self.batches: list[int] = []
         self.loaded: tuple[str, ...] = ()
         self.exits: list = []
@@ -111,8 +115,11 @@ class Driver:
                 case Step():
                     self.batches.append(event.batch or 0)
                     self.loaded = event.loaded
+                    self.kv_tokens = event.kv_tokens_total, event.kv_tokens_free
                     for step in event.runs:
                         self._add(step)
+                case RatesMeasured():
+                    self.rates = event
                 case ModelSeen():
                     self.models.append(event.model)
                 case Done() | Failed() | Yield() | Dropped():

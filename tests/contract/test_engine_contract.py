@@ -631,6 +631,22 @@ def test_a_model_can_be_loaded_before_anybody_asks(engine):
     engine.until(lambda: "early-bird" in engine.loaded)
 
 
+def test_a_model_in_memory_is_measured_before_anybody_asks_and_nobody_sees_that(engine, kind):
+    if kind.program == "echo":
+        pytest.skip("an echo's speed is described")
+    engine.do(lesson("sprinter", steps=1), token8="sprint00")
+    engine.process.send(Preload(model="sprinter"))
+
+    def measured():
+        found = engine.rates.models.get("sprinter")
+        return found is not None and None not in (found.prefill_error, found.step_error) and found
+
+    found = engine.until(measured)
+    assert found.prefill_tokens_per_s > 0
+    assert found.step_s + found.step_s_per_sequence > 0
+    assert engine.kv_tokens[0] == engine.kv_tokens[1]
+
+
 @pytest.mark.parametrize(
     ("more", "field"),
     [

@@ -10,6 +10,7 @@ from tensor_llm.model import new_decoder
 from tensor_llm.serving.core import Core
 from tensor_llm.serving.paged import PagedCache
 from tensor_llm.serving.torch_executor import TorchExecutor
+from tensor_llm.upload import Download
 
 MODEL = new_decoder(
     ModelConfig.of_shape(
@@ -23,9 +24,12 @@ STEP_S, SEQUENCE_S, TOKEN_S = 0.02, 0.002, 0.001
 class Timed(TorchExecutor):
     """Takes the time that it is said to."""
 
-    def __init__(self, slower, blocks):
-        super().__init__(MODEL, PagedCache(MODEL.config, blocks=blocks))
+    def __init__(self, slower, blocks, asynchronous):
+        cache = PagedCache(MODEL.config, blocks=blocks)
+        super().__init__(MODEL, cache, asynchronous=asynchronous)
         self.now_s, self.slower, self.steps, self.broken = 0.0, slower, 0, False
+        # when the device has done what it was given
+        self.done_s = 0.0
 
     def run(self, batch):
         if self.broken:
@@ -35,15 +39,37 @@ class Timed(TorchExecutor):
         part_s = max(STEP_S if batch.decodes else 0.0, read * TOKEN_S)
         # the first step pays for what the device sets up
         cold = 10 if self.steps == 1 else 1
-        self.now_s += (part_s + batch.decodes * SEQUENCE_S) * self.slower * cold
+        step_s = (part_s + batch.decodes * SEQUENCE_S) * self.slower * cold
+        self.done_s = max(self.done_s, self.now_s) + step_s
         return super().run(batch)
+
+    def download(self, *tensors):
+        return Landing(self, *tensors)
+
+
+class Landing(Download):
+    """Waits until the device has come so far."""
+
+    def __init__(self, executor, *tensors):
+        super().__init__(*tensors)
+        self._executor, self._done_s = executor, executor.done_s
+
+    def read(self):
+        self._executor.now_s = max(self._executor.now_s, self._done_s)
+        return super().read()
 
 
 class World:
-    def __init__(self, slower=1.0, rows=4, blocks=64, capacity=1024):
-        self.executor = Timed(slower, blocks)
+    def __init__(self, slower=1.0, rows=4, blocks=64, capacity=1024, asynchronous=False):
+        self.executor = Timed(slower, blocks, asynchronous)
         clock = lambda: self.executor.now_s  # noqa: E731
-        self.core = Core(self.executor, rows=rows, chunk_tokens=2048, clock=clock)
+        self.core = Core(
+            self.executor,
+            rows=rows,
+            chunk_tokens=2048,
+            clock=clock,
+            download=self.executor.download,
+        )
         self.book = ModelBook()
         self.calibration = Calibration(
             self.core, self.book, rows=rows, capacity=capacity, clock=clock
@@ -58,8 +84,9 @@ class World:
         return self.book.measured()
 
 
-def test_reading_and_decoding_are_measured_alone_and_in_a_batch():
-    world = World()
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_reading_and_decoding_are_measured_alone_and_in_a_batch(asynchronous):
+    world = World(asynchronous=asynchronous)
     rates = world.measure()
     assert rates.prefill_tokens_per_s == pytest.approx(1 / TOKEN_S, rel=0.01)
     assert rates.step_s == pytest.approx(STEP_S, rel=0.01)

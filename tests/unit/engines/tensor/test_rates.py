@@ -80,6 +80,20 @@ def test_reading_hidden_behind_the_pass_over_the_weights_tells_nothing_of_its_sp
     assert book.prefill.per_s < 900
 
 
+def test_parts_that_are_as_long_as_any_beside_others_tell_of_reading():
+    """An engine under load read nothing but parts of 40 tokens, and told what it had measured
+    while it was idle."""
+    book = ModelBook()
+    book.step(0, 100, 0.1)
+    book.step(0, 40, 0.4)
+    assert book.prefill.per_s == pytest.approx(1000)
+    book.chunk_tokens = 40
+    book.step(0, 40, 0.4)
+    assert book.prefill.per_s < 500
+    book.step(0, 39, 0.4)
+    assert book.prefill.per_s == pytest.approx(137 / 0.497)
+
+
 def test_a_step_that_did_both_tells_nothing_while_neither_is_known():
     book = ModelBook()
     book.step(4, 100, 0.5)
