@@ -33,12 +33,15 @@ def make_model(data: Path) -> None:
 
     texts = [(_ROOT / name).read_text(encoding="utf-8") for name in _TEXTS]
     tokenizer = Tokenizer.train(texts, _TOKENS)
+    decoder = new_decoder(CONFIG, _SEED)
+    # as good as never the likeliest: answers are as long as they are asked for
+    decoder.embedding.weight.data[tokenizer.eos_token] = 0
     store, revision = ModelStore(data), revision_name(0, "00000000")
     save_model(
         store,
         MODEL,
         revision,
-        model=new_decoder(CONFIG, _SEED),
+        model=decoder,
         tokenizer=tokenizer,
         step=0,
         bytes_per_token=tokenizer.bytes_per_token(texts[0]),
