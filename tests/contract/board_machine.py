@@ -12,7 +12,8 @@ from noidle.jobs import JobClass
 from noidle.results import JobResult, JobState
 from noidle.snapshot import ModelInfo
 from routing.board import Checkpoint, Claim, Lease, StepReport, Verdict
-from routing.running import Preemption
+from routing.bounds import PREEMPTIONS_IN_A_ROW
+from routing.running import Preemption, RunningJob
 from tests.contract.board_world import decision, generate, train
 from tests.contract.watched_board import DEADLINE_S, SLOTS, Seen, WatchedCluster
 
@@ -21,6 +22,16 @@ LOOK_S = 0.3
 ROUNDS = 400
 """Far more looks than any cluster here needs to end all its jobs."""
 choice = st.integers(0, 63)
+
+
+def wish_of(run: RunningJob, other: str, *, free: bool = False) -> Preemption:
+    return Preemption(
+        job=run.id,
+        token=run.token,
+        for_job=other,
+        free_memory=free,
+        decision=decision(run.id, "preempt", "makes room"),
+    )
 
 
 class BoardMachine(WatchedCluster):
@@ -92,16 +103,36 @@ class BoardMachine(WatchedCluster):
         if role is None or not running:
             return
         other = sorted(self.jobs)[high % len(self.jobs)]
-        run = running[low % len(running)]
-        wish = Preemption(
-            job=run.id,
-            token=run.token,
-            for_job=other,
-            free_memory=free,
-            decision=decision(run.id, "preempt", "makes room"),
-        )
-        self.board.preempt(role, [wish])
+        self.board.preempt(role, [wish_of(running[low % len(running)], other, free=free)])
         self.take_note()
+
+    @precondition(lambda self: self.claimed)
+    @rule(pick=choice)
+    def preempts_again_and_again(self, pick: int) -> None:
+        """For a job that stays held, since no pool can run it."""
+        found = self.board.running(list(SLOTS))
+        if not found:
+            return
+        run, urgent = found[pick % len(found)], f"g{len(self.jobs)}"
+        self.accept(generate(urgent, engine="hybrid", **{"class": "interactive"}))
+        for _ in range(PREEMPTIONS_IN_A_ROW + 1):
+            self.preempts_and_starts_again(run.id, urgent)
+        self.board.cancel(urgent)
+
+    def preempts_and_starts_again(self, job: str, urgent: str) -> None:
+        role = self.board.take_pump(f"router-{self.routers}")
+        running = {one.id: one for one in self.board.running(list(SLOTS))}
+        if role is None or job not in running:
+            return
+        self.board.preempt(role, [wish_of(running[job], urgent)])
+        self.take_note()
+        lease = self.latest[job]
+        if lease.token in self.claimed and self.jobs[job].asked:
+            self.board.hand_back(lease.job, lease.token)
+            self.ended(lease)
+        self.board.lease(role, [replace(lease, token=self.tokens.randbytes(8).hex())])
+        self.take_note()
+        self.claim(self.latest[job], lease.pool)
 
     @rule()
     def router_dies(self) -> None:
