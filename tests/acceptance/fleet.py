@@ -2,13 +2,14 @@
 something, or kills."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from noidle import Client
+from noidle import Client, keys
 from noidle.connection import connect
 from noidle.handle import Job
 from noidle.results import JobState
 from noidle.snapshot import PoolSnapshot, PoolState
+from routing.picture import SNAPSHOTS_S
 from routing.redis_board import RedisBoard
 from tests.acceptance.census import Census
 from tests.integration.ops.commands import wait_for
@@ -53,6 +54,16 @@ class Fleet:
             return all(one in seen and seen[one].state is PoolState.READY for one in pools)
 
         wait_for(ready, f"{', '.join(pools)} ready")
+
+    def wait_routed(self) -> None:
+        """The router, too, has seen what is to be seen now: the snapshots it decides on are never
+        older than this, and it reaps before it decides."""
+        since_ms = self.board.now_ms() + 1000 * SNAPSHOTS_S
+        wait_for(lambda: self.reaped_ms() > since_ms, "the router to look")
+
+    def reaped_ms(self) -> float:
+        """When the router last looked at all leases, by Redis's clock."""
+        return float(cast(str, self.server.hget(keys.REAPED, "at")) or 0)
 
     def send(self, prompt: str = "one two three", **fields: Any) -> Job:
         return self.client.submit({**generate(prompt), **fields})

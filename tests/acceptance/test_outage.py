@@ -5,11 +5,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from noidle import keys
 from noidle.results import JobState
 from tests.acceptance.census import Answer, said
 from tests.acceptance.fleet import Fleet, state
@@ -29,10 +27,6 @@ def fleet(tmp_path: Path, own_valkey: ValkeyProcess) -> Iterator[Fleet]:
     fleet.router(NOIDLE_LEASE_S=LEASE_S)
     yield fleet
     fleet.close()
-
-
-def reaped_ms(fleet: Fleet) -> float:
-    return float(cast(str, fleet.server.hget(keys.REAPED, "at")))
 
 
 def test_no_running_job_is_run_again(fleet: Fleet, own_valkey: ValkeyProcess):
@@ -61,7 +55,7 @@ def test_no_running_job_is_run_again(fleet: Fleet, own_valkey: ValkeyProcess):
         slow.signal(signal.SIGSTOP)
         own_valkey.start()
         since_ms = fleet.board.now_ms()
-        wait_for(lambda: reaped_ms(fleet) > since_ms, "a look at all leases")
+        wait_for(lambda: fleet.reaped_ms() > since_ms, "a look at all leases")
         slow.signal(signal.SIGCONT)
         results = [job.result(timeout_s=PATIENCE_S) for job in jobs]
         assert [Answer.of(result) for result in results] == undisturbed

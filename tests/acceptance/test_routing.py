@@ -45,14 +45,7 @@ class Told(Fleet):
         for pool in SLOTS:
             self.begin(pool)
         self.wait_ready(*SLOTS)
-        self.wait_routed(CUDA)
-
-    def wait_routed(self, pool: str) -> None:
-        """The router, too, has seen the pool, which it looks for four times a second."""
-        wait_for(
-            lambda: self.send(**SHORT).result(timeout_s=PATIENCE_S).pool == pool,
-            f"a short job on {pool}",
-        )
+        self.wait_routed()
 
     def begin(self, pool: str) -> None:
         engine, _, index = pool.partition("@")[0].partition(".")
@@ -93,6 +86,7 @@ class Told(Fleet):
             return found is not None and getattr(found, name) == value
 
         wait_for(seen, f"{pool} with {name} {value}")
+        self.wait_routed()
 
     @contextmanager
     def busy(self, count: int, **fields: Any) -> Iterator[list[Job]]:
@@ -175,7 +169,7 @@ def test_a_pool_under_hard_memory_pressure_gets_nothing(fleet: Told):
 
 def test_a_draining_pool_gets_nothing_and_ends_what_it_has(fleet: Told):
     fleet.wait_seen(CPU_1, "pressure", Pressure.OK)
-    job = fleet.send(engine="cpu", max_tokens=100)
+    job = fleet.send(engine="cpu", max_tokens=200)
     fleet.wait_moving(job)
     other = next(pool for pool in (CPU, CPU_1) if pool != job.status().pool)
     draining = job.status().pool
@@ -188,6 +182,7 @@ def test_a_draining_pool_gets_nothing_and_ends_what_it_has(fleet: Told):
     assert fleet.workers[draining].wait() == 0
     fleet.begin(draining)
     fleet.wait_ready(draining)
+    fleet.wait_routed()
     assert fleet.pools_of(20, engine="cpu") == {CPU, CPU_1}
 
 
@@ -196,10 +191,12 @@ def test_a_pool_that_says_nothing_gets_nothing(fleet: Told):
     fleet.workers[CPU_1].signal(signal.SIGSTOP)
     try:
         wait_for(lambda: CPU_1 not in fleet.snapshots(), "a stale snapshot")
+        fleet.wait_routed()
         assert fleet.pools_of(20, engine="cpu") == {CPU}
     finally:
         fleet.workers[CPU_1].signal(signal.SIGCONT)
     fleet.wait_ready(CPU_1)
+    fleet.wait_routed()
     assert fleet.pools_of(20, engine="cpu") == {CPU, CPU_1}
 
 
