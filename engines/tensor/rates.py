@@ -17,7 +17,7 @@ HIDDEN = 1.25
 """So many times a decode step, at most, takes one behind which a part of a prompt is hidden."""
 NEWS = 0.02
 """Change worth telling, as a share."""
-MODELS = 32
+MODELS = 16
 """Of more than these the one that was longest unused is forgotten."""
 _ERRORS = ("prefill_error", "step_error")
 

@@ -35,6 +35,15 @@ class Room:
         self.asked.append((needed, field))
 
 
+class Slow(Device):
+    """Queues what it is given, until somebody waits for it."""
+
+    waits = 0
+
+    def wait(self):
+        Slow.waits += 1
+
+
 class World:
     def __init__(self, folder):
         self.events, self.pulses = [], []
@@ -43,7 +52,7 @@ class World:
         self.school = School(
             ModelStore(folder),
             folder / "text",
-            Device(first=CPU, second=None, dtype=torch.float32, label=""),
+            Slow(first=CPU, second=None, dtype=torch.float32, label=""),
             self.room,
             outbox=self.outbox,
             rates=RateBook(self.clock),
@@ -124,6 +133,14 @@ def test_a_step_shows_signs_of_life_after_every_layer_both_ways(world):
     outside = -1
     assert world.pulses.count(outside) >= 2 * 3
     assert len(world.pulses) - world.pulses.count(outside) == 2 * 3
+
+
+def test_a_part_is_over_when_the_device_has_done_it(world):
+    world.begin("a", accumulate=2, steps=1)
+    before = Slow.waits
+    world.learn("a")
+    # the held-out text, and two halves of the batch
+    assert Slow.waits - before >= 3
 
 
 def test_training_asks_for_the_memory_it_takes(world):
