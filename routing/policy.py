@@ -10,6 +10,7 @@ from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
 from routing.board import HeldJob
 from routing.cluster import Cluster, length_key
+from routing.facts import Column
 from routing.forecast import best, decode_s, rank, unread
 from routing.lane import Lane
 from routing.order import Rank, Turns, by_rank, starves
@@ -83,13 +84,9 @@ class _Decider:
         self.turns = turns
         self.look = Outlook(roster, turns.now_ms)
         # engines whose queue several pools consume: only a pool's own enforces a choice
-        self.kept = {
-            job_class: self.look.kept(
-                profile.kept_share(job_class, cluster.urgent_per_s, self.look.slots),
-                spare=job_class is JobClass.BACKGROUND,
-            )
-            for job_class in JobClass
-        }
+        self.profile = profile
+        self.urgent_per_s = cluster.urgent_per_s
+        self.kept: dict[JobClass, Column] = {}
         self.lengths = cluster.lengths
         self.warm = cluster.warm
         self.shared = cluster.shared | roster.shared
@@ -103,7 +100,7 @@ class _Decider:
         over = False
         for group in ranks:
             if over and (glances >= GLANCES or not group.has_deadlines()):
-                placements += [self.passed_by(job) for job in group.jobs()]
+                placements += self.passed_by_all(group.jobs())
                 continue
             for job in group.in_turn(self.turns):
                 shown += self.look.slots_left <= 0
@@ -151,6 +148,11 @@ class _Decider:
 
     def passed_by(self, job: HeldJob) -> Placement:
         return Placement(job, Action.WAIT, peek=self.peek)
+
+    def passed_by_all(self, jobs: Iterable[HeldJob]) -> list[Placement]:
+        """Hundreds a look: this way each takes a third of the time."""
+        rest = tuple({**Placement._field_defaults, "peek": self.peek}.values())
+        return [tuple.__new__(Placement, (job, Action.WAIT, *rest)) for job in jobs]
 
     def peek(self, job: HeldJob) -> Placement:
         """How it would fare if it were next; for whoever wants to know, later on."""
@@ -249,7 +251,9 @@ class _Decider:
 
     def view(self, job: HeldJob) -> View:
         """Gate and speeds, once for all jobs that are alike in what they ask."""
-        kept = self.kept[job.job_class]
+        kept = self.kept.get(job.job_class)
+        if kept is None:
+            kept = self.kept[job.job_class] = self.keep(job.job_class)
         key = (job.kind, job.model, job.engine, job.storage, id(kept))
         view = self.views.get(key)
         if view is None:
@@ -257,6 +261,10 @@ class _Decider:
             lane = self.lane(job, scene.model)
             view = self.views[key] = View(self.look, scene, lane, kept, AHEAD_S)
         return view
+
+    def keep(self, job_class: JobClass) -> Column:
+        share = self.profile.kept_share(job_class, self.urgent_per_s, self.look.slots)
+        return self.look.kept(share, spare=job_class is JobClass.BACKGROUND)
 
     def lane(self, job: HeldJob, model: ModelInfo) -> Lane:
         key = (model.name, job.kind == "train")

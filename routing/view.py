@@ -73,7 +73,9 @@ class View:
     def catch_up(self) -> None:
         """Takes in what changed since the last job of this kind."""
         log = self.look.log
-        for i, _ in log[self._moment :]:
+        if len(log) == self._moment:
+            return
+        for i in {i for i, _ in log[self._moment :]}:
             if self.able[i]:
                 self._renew(i)
         self._moment = len(log)
