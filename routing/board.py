@@ -4,7 +4,7 @@ nothing of Celery workers, engines or policy."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from noidle.jobs import EngineName, Generate, JobClass, Score, Train
 from noidle.results import Decision, JobError, JobResult, JobStatus, Waited
@@ -47,9 +47,9 @@ class HeldJob:
     beginnings: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLoad:
-    """What the board has promised in one pool, counted from its leases."""
+class PoolLoad(NamedTuple):
+    """What the board has promised in one pool, counted from its leases. A tuple, since each look
+    compares one a pool with the last one."""
 
     in_flight: int = 0
     kv_tokens: int = 0

@@ -2,6 +2,7 @@
 router; knows nothing of jobs that wait."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,17 +29,44 @@ def standing(made: tuple[Promise, ...], load: PoolLoad) -> list[Promise]:
     return sorted(made, key=ends_ms)[max(len(made) - load.in_flight, 0) :]
 
 
-def row_of(pool: PoolSnapshot, load: PoolLoad, known: list[Promise]) -> list[float]:
-    row = [math.inf] * 7
-    for place, promise in enumerate(known[:2]):
-        row[2 * place : 2 * place + 2] = promise.ends_ms, promise.leased_ms
+class Ends(NamedTuple):
+    """Redis times of a pool; infinite where there is none. A tuple, as a look makes many."""
+
+    # of the first two leases to end, and of the last training
+    first_ms: float = math.inf
+    second_ms: float = math.inf
+    training_ms: float = math.inf
+    # when those began
+    first_leased_ms: float = math.inf
+    second_leased_ms: float = math.inf
+    training_leased_ms: float = math.inf
+    # seconds until the first of the leases ends that others made
+    unknown_s: float = math.inf
+
+
+def ends_of(pool: PoolSnapshot, load: PoolLoad, known: list[Promise]) -> Ends:
+    if not load.in_flight:
+        return NO_ENDS
+    first = second = last = None
+    if known:
+        first, second = known[0], known[1] if len(known) > 1 else None
+    for promise in known:
+        if promise.kind == "train" and (last is None or promise.ends_ms > last.ends_ms):
+            last = promise
     unknown = load.in_flight - len(known)
-    if unknown > 0:
-        row[4] = max(typical_s(pool, load.in_flight) / unknown, SOON_S)
-    last = max((one for one in known if one.kind == "train"), key=ends_ms, default=None)
-    if last is not None:
-        row[5:7] = last.ends_ms, last.leased_ms
-    return row
+    unknown_s = max(typical_s(pool, load.in_flight) / unknown, SOON_S) if unknown > 0 else math.inf
+    return Ends(
+        first.ends_ms if first else math.inf,
+        second.ends_ms if second else math.inf,
+        last.ends_ms if last else math.inf,
+        first.leased_ms if first else math.inf,
+        second.leased_ms if second else math.inf,
+        last.leased_ms if last else math.inf,
+        unknown_s,
+    )
+
+
+NO_ENDS = Ends()
 
 
 def typical_s(pool: PoolSnapshot, busy: int) -> float:
@@ -48,9 +76,9 @@ def typical_s(pool: PoolSnapshot, busy: int) -> float:
 
 def left_s(end_ms: Column, leased_ms: Column, now_ms: int) -> Column:
     left_ms = end_ms - now_ms
-    with np.errstate(invalid="ignore"):
-        left_ms = np.where(left_ms > 0, left_ms, OVERDUE_SHARE * (now_ms - leased_ms))
-    return np.maximum(left_ms / 1000, SOON_S)
+    left_ms = np.where(left_ms > 0, left_ms, OVERDUE_SHARE * (now_ms - leased_ms))
+    left_ms /= 1000
+    return np.maximum(left_ms, SOON_S, out=left_ms)
 
 
 def left_of(promise: Promise, now_ms: int) -> float:

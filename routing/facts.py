@@ -40,6 +40,8 @@ class LaneFacts:
         self._job = job
         self._model = model
         self._table = np.zeros((len(self.COLUMNS), len(pools)))
+        # of all pools; infinite where there is none
+        self.kv_least = math.inf
         (
             # seconds a prompt token, and tokens of a prompt that one step reads
             self.prefill_s,
@@ -55,8 +57,15 @@ class LaneFacts:
             self.kv_limit,
             self.train_tokens_per_s,
         ) = self._table
-        for i, pool in enumerate(pools):
-            self.set(i, pool)
+        # rows of pools that said something new since
+        self.behind = set(range(len(pools)))
+
+    def catch_up(self, pools: tuple[PoolSnapshot, ...]) -> None:
+        if self.behind:
+            for i in self.behind:
+                self.set(i, pools[i])
+            self.behind.clear()
+            self.kv_least = float(self.kv_limit.min())
 
     def chunk_s(self, i: int) -> float:
         """Seconds a step takes more while a prompt is read."""
@@ -98,8 +107,13 @@ class SceneFacts:
         self.reasons: list[str] = []
         # pools that are alike to the gate are asked about once
         self._known: dict[Any, tuple[bool, bool, int]] = {}
-        for i, pool in enumerate(pools):
-            self.set(i, pool)
+        # rows of pools that said something new since
+        self.behind = set(range(len(pools)))
+
+    def catch_up(self, pools: tuple[PoolSnapshot, ...]) -> None:
+        for i in self.behind:
+            self.set(i, pools[i])
+        self.behind.clear()
 
     def set(self, i: int, pool: PoolSnapshot) -> None:
         gist = _to_gate(pool)

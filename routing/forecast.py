@@ -38,7 +38,7 @@ def rank(job: HeldJob, view: View, need: Need) -> Column:
     rows += view.base
     for i, tokens in need.warm.items():
         rows[i] -= tokens * view.read_s.item(i)
-    if need.kv_tokens > view.kv_least:
+    if need.kv_tokens > view.lane.facts.kv_least:
         rows[view.lane.facts.kv_limit < need.kv_tokens] = math.inf
     return rows
 

@@ -18,11 +18,9 @@ class Lane:
         self.load_bytes = facts.load_bytes.copy()
         # when a load that is under way should be done
         self.ready_s = np.zeros(len(facts.load_s))
-        roster = look.roster
-        for i in np.flatnonzero((facts.load_s > 0) & (roster.in_flight > 0)):
-            ready_ms = roster.ready_ms(int(i), model.name)
-            if ready_ms is not None:
-                self.will_load(int(i), (ready_ms - look.now_ms) / 1000)
+        for i, ready_ms in look.roster.loading.items():
+            if model.name in ready_ms and look.roster.in_flight[i] > 0:
+                self.will_load(i, (ready_ms[model.name] - look.now_ms) / 1000)
 
     def will_load(self, i: int, ready_s: float) -> None:
         if self.load_s[i]:

@@ -6,6 +6,7 @@ goes first, so that one flood does not starve others. What has waited long is li
 to `standard`; and what starves in spite of it goes before all, a few at a time."""
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,22 +49,28 @@ class Rank:
     """Jobs that come before all of a higher rank. They are put in order only when somebody wants
     them so: a look seldom gets behind the first ranks."""
 
-    def __init__(self, rank: int, keyed: _Keyed) -> None:
-        self._rank = rank
-        self._keyed = keyed
+    def __init__(self) -> None:
+        self.plain: list[HeldJob] = []
+        # those whose turn is not what they say themselves
+        self.placed: _Keyed = []
 
     def jobs(self) -> list[HeldJob]:
         """In no order."""
-        return [job for _, job in self._keyed]
+        return self.plain + [job for _, job in self.placed]
 
     def has_deadlines(self) -> bool:
-        return any(job.deadline_ms is not None for _, job in self._keyed)
+        return any(job.deadline_ms is not None for job in self.jobs())
 
     def in_turn(self, turns: Turns) -> list[HeldJob]:
         """The first to be served first."""
-        self._keyed.sort(key=_key)
-        jobs = self.jobs()
-        return jobs if self._rank == FRONT else _between_labels(jobs, turns)
+        keyed = [(_key(job), job) for job in self.plain] + self.placed
+        keyed.sort(key=_first)
+        return _between_labels([job for _, job in keyed], turns)
+
+
+class _Front(Rank):
+    def in_turn(self, _turns: Turns) -> list[HeldJob]:
+        return self.plain
 
 
 def in_order(jobs: Iterable[HeldJob], turns: Turns) -> list[HeldJob]:
@@ -78,28 +85,34 @@ def by_rank(jobs: Iterable[HeldJob], turns: Turns) -> list[Rank]:
     and a flood of other work of its class take turns. Which training has the turn is decided by
     the service each received: the one that had least goes first.
     """
-    ranks: dict[int, _Keyed] = {}
+    fresh: dict[JobClass, list[HeldJob]] = {}
     training: dict[JobClass, list[HeldJob]] = {}
-    lifted_ms = turns.now_ms - 1000 * turns.lift_s
+    old: list[HeldJob] = []
+    # of what came since nothing is lifted, and nothing starves
+    since_ms = turns.now_ms - 1000 * min(turns.lift_s, turns.starve_s)
     for job in jobs:
         if job.kind == "train":
             training.setdefault(job.job_class, []).append(job)
-            continue
-        rank, arrived_ms = RANKS[job.job_class], job.accepted_ms
-        if job.deadline_ms is not None:
-            arrived_ms = min(arrived_ms, job.deadline_ms - HORIZON_MS)
-        if job.held_since_ms <= lifted_ms and rank > LIFTED_TO:
-            rank = _lifted(rank, job, turns)
-        pair = (arrived_ms, job.order, job.id), job
-        if rank in ranks:
-            ranks[rank].append(pair)
+        elif job.held_since_ms <= since_ms:
+            old.append(job)
+        elif job.job_class in fresh:
+            fresh[job.job_class].append(job)
         else:
-            ranks[rank] = [pair]
+            fresh[job.job_class] = [job]
+    ranks: defaultdict[int, Rank] = defaultdict(Rank)
+    for job_class, plain in fresh.items():
+        ranks[RANKS[job_class]].plain = plain
+    front = _starving(old, turns)
+    if front:
+        ranks[FRONT] = _Front()
+        ranks[FRONT].plain = front
+    ids = {job.id for job in front}
+    for job in old:
+        if job.id not in ids:
+            ranks[_rank(job, turns)].plain.append(job)
     for job_class, slices in training.items():
-        rank = 0 if turns.training_first else RANKS[job_class]
-        ranks.setdefault(rank, []).extend(_slices(slices))
-    _starving_first(ranks, turns)
-    return [Rank(rank, ranks[rank]) for rank in sorted(ranks)]
+        ranks[0 if turns.training_first else RANKS[job_class]].placed += _slices(slices)
+    return [ranks[rank] for rank in sorted(ranks)]
 
 
 def starves(job: HeldJob, turns: Turns) -> bool:
@@ -107,11 +120,20 @@ def starves(job: HeldJob, turns: Turns) -> bool:
     return job.kind != "train" and turns.now_ms - job.held_since_ms >= 1000 * turns.starve_s
 
 
-def _key(pair: tuple[_Key, HeldJob]) -> _Key:
+def _key(job: HeldJob) -> _Key:
+    if job.deadline_ms is None:
+        return job.accepted_ms, job.order, job.id
+    return min(job.accepted_ms, job.deadline_ms - HORIZON_MS), job.order, job.id
+
+
+def _first(pair: tuple[_Key, HeldJob]) -> _Key:
     return pair[0]
 
 
-def _lifted(rank: int, job: HeldJob, turns: Turns) -> int:
+def _rank(job: HeldJob, turns: Turns) -> int:
+    rank = RANKS[job.job_class]
+    if rank <= LIFTED_TO:
+        return rank
     waited_ms = turns.now_ms - job.held_since_ms
     return max(rank - int(waited_ms / (1000 * turns.lift_s)), LIFTED_TO)
 
@@ -122,22 +144,13 @@ def _slices(slices: Sequence[HeldJob]) -> _Keyed:
     return [((at, job.order, job.id), job) for job, at in zip(by_service, arrivals, strict=True)]
 
 
-def _starving_first(ranks: dict[int, _Keyed], turns: Turns) -> None:
-    """The oldest of those that starve, as many as there is room for, come first."""
-    since_ms = turns.now_ms - 1000 * turns.starve_s
-    old = [
-        (job.held_since_ms, rank, key, job)
-        for rank, keyed in ranks.items()
-        for key, job in keyed
-        if job.held_since_ms <= since_ms and starves(job, turns)
-    ]
-    first = heapq.nsmallest(max(turns.room, 0), old, key=lambda one: one[:3])
-    if not first:
-        return
-    ids = {job.id for *_, job in first}
-    for rank, keyed in ranks.items():
-        ranks[rank] = [pair for pair in keyed if pair[1].id not in ids]
-    ranks[FRONT] = [((n, *key[1:]), job) for n, (_, _, key, job) in enumerate(first)]
+def _starving(old: Iterable[HeldJob], turns: Turns) -> list[HeldJob]:
+    """The oldest of those that starve, as many as there is room for."""
+    return heapq.nsmallest(
+        max(turns.room, 0),
+        [job for job in old if starves(job, turns)],
+        key=lambda job: (job.held_since_ms, _rank(job, turns), _key(job)),
+    )
 
 
 def _between_labels(jobs: list[HeldJob], turns: Turns) -> list[HeldJob]:

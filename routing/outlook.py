@@ -21,9 +21,10 @@ class Outlook:
         self.roster = roster
         self.now_ms = now_ms
         self.busy = roster.in_flight.copy()
-        open_slots = np.maximum(roster.slots - roster.in_flight, 0)
+        self.free: Column = roster.slots - roster.in_flight
+        np.maximum(self.free, 0, out=self.free)
         # a lease that must run alone takes the whole pool
-        self.free: Column = np.where(roster.alone, 0, open_slots)
+        np.putmask(self.free, roster.alone, 0)
         self.next_s = roster.next_s(now_ms)
         self.training_s = roster.training_s(now_ms)
         self.backlog_s = roster.backlog_s(now_ms)
@@ -94,7 +95,8 @@ class Outlook:
 
     def short_of(self, load_bytes: Column) -> Marks:
         """The pools that cannot hold so many bytes of weights."""
-        return np.greater(load_bytes, self._room)
+        short: Marks = load_bytes > self._room
+        return short
 
     def start(
         self, i: int, read_s: float, finish_s: float, kv: float, memory_bytes: float, *, alone: bool

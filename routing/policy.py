@@ -99,16 +99,21 @@ class _Decider:
         seen = shown = glances = 0
         over = False
         for group in ranks:
-            if over and (glances >= GLANCES or not group.has_deadlines()):
+            unasked = not group.has_deadlines()
+            if over and (unasked or glances >= GLANCES):
                 placements += self.passed_by_all(group.jobs())
                 continue
-            for job in group.in_turn(self.turns):
+            jobs = group.in_turn(self.turns)
+            for number, job in enumerate(jobs):
                 shown += self.look.slots_left <= 0
                 over = over or shown > WAITING_SHOWN or (seen >= LOOKED_AT and not deep)
                 if not over:
                     placement = self.place(job)
                     seen += placement.best is not None
-                elif job.deadline_ms is not None and glances < GLANCES:
+                elif unasked or glances >= GLANCES:
+                    placements += self.passed_by_all(jobs[number:])
+                    break
+                elif job.deadline_ms is not None:
                     glances += 1
                     placement = self.glance(job)
                 else:
@@ -177,7 +182,7 @@ class _Decider:
         lasting = view.lasting
         if job.max_tokens >= view.context:
             lasting = lasting | view.able
-        elif need.kv_tokens > view.kv_least:
+        elif need.kv_tokens > view.lane.facts.kv_least:
             lasting = lasting | (view.able & (view.lane.facts.kv_limit < need.kv_tokens))
         action = Action.UNPLACEABLE if lasting.all() else Action.WAIT
         if action is Action.WAIT and self.is_late(job, 0.0):

@@ -5,7 +5,9 @@ follows from the cluster it was shown last. Knows nothing of how a job is placed
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import compress, count, repeat
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot, PoolState
 from routing.board import HeldJob, PoolLoad
 from routing.cluster import AS_TOLD, Cluster, Drag, Promise
-from routing.ends import SOON_S, left_of, left_s, row_of, standing, typical_s
+from routing.ends import NO_ENDS, SOON_S, ends_of, left_of, left_s, standing, typical_s
 from routing.facts import Column, LaneFacts, Marks, SceneFacts
 from routing.novelty import takes_leases
 
@@ -67,6 +69,7 @@ class Roster:
             if len(self._lanes) >= KEPT:
                 self._lanes.clear()
             lane = self._lanes[key] = LaneFacts(job, model, self.pools)
+        lane.catch_up(self.pools)
         return lane
 
     def scene(self, job: HeldJob) -> SceneFacts:
@@ -77,25 +80,28 @@ class Roster:
                 self._scenes.clear()
             model = self.models.get(job.model) or ModelInfo(name=job.model)
             scene = self._scenes[key] = SceneFacts(job, model, self.pools)
+        scene.catch_up(self.pools)
         return scene
 
     def next_s(self, now_ms: int) -> Column:
         """Seconds until the next busy slot of each pool should be free."""
-        first_ms, first_leased_ms, second_ms, second_leased_ms, unknown = self._ends[:5]
-        first_s = left_s(first_ms, first_leased_ms, now_ms)
-        found = np.minimum(first_s, left_s(second_ms, second_leased_ms, now_ms))
-        np.minimum(found, unknown, out=found)
-        found[found == math.inf] = SOON_S
-        return found
+        first_s, second_s = left_s(self._ends[0:2], self._ends[3:5], now_ms)
+        next_s: Column = np.minimum(first_s, second_s)
+        np.minimum(next_s, self._ends[6], out=next_s)
+        np.putmask(next_s, next_s == math.inf, SOON_S)
+        return next_s
 
     def training_s(self, now_ms: int) -> Column:
         """Seconds until the trainings of each pool should have ended; 0: there are none."""
-        end_ms, leased_ms = self._ends[5:7]
+        end_ms, leased_ms = self._ends[2], self._ends[5]
+        if not len(end_ms) or end_ms.min() == math.inf:
+            return np.zeros(len(end_ms))
         return np.where(end_ms == math.inf, 0.0, left_s(end_ms, leased_ms, now_ms))
 
     def backlog_s(self, now_ms: int) -> Column:
         """Seconds until the prompts that were sent to each pool should have been read."""
-        return np.maximum(self.read_ms - now_ms, 0.0) / 1000
+        backlog_s: Column = np.maximum(self.read_ms - now_ms, 0.0) / 1000
+        return backlog_s
 
     def ends_s(self, i: int, now_ms: int) -> list[float]:
         """When each busy slot of one pool should be free."""
@@ -108,89 +114,80 @@ class Roster:
             ends += [max(whole_s * (n + 1) / unknown, SOON_S) for n in range(unknown)]
         return ends
 
-    def ready_ms(self, i: int, model: str) -> int | None:
-        """When a model that is being loaded in a pool should be there."""
-        return min((one.ready_ms for one in self.promises[i] if one.model == model), default=None)
-
     def _recount(
         self, loads: Mapping[str, PoolLoad], promises: Mapping[str, tuple[Promise, ...]]
     ) -> None:
         """The pools of whose leases something changed."""
-        found = [loads.get(name, _IDLE) for name in self.names]
-        made = [promises.get(name, ()) for name in self.names]
+        # at the speed of C, since nearly all are the objects they were
+        found = list(map(loads.get, self.names, repeat(_IDLE)))
+        made: list[tuple[Promise, ...]] = list(map(promises.get, self.names, repeat(())))
         old, older = self.loads, self.promises
         self.loads, self.promises = found, made
-        for i, load in enumerate(found):
-            if made[i] is not older[i] or (load is not old[i] and load != old[i]):
-                self._count(i)
+        changed = set(compress(count(), map(is_not, made, older)))
+        others = compress(count(), map(is_not, found, old))
+        self._count(sorted(changed.union(i for i in others if found[i] != old[i])))
 
     def _seat(self, pools: tuple[PoolSnapshot, ...], models: Mapping[str, ModelInfo]) -> None:
         """All rows anew."""
-        count = len(pools)
+        size = len(pools)
         self.pools, self.models = pools, models
         self.names = [pool.pool for pool in pools]
         self.index = {name: i for i, name in enumerate(self.names)}
-        self.gists = [None] * count
-        self.loads, self.promises = [_IDLE] * count, [()] * count
+        self.gists = [None] * size
+        self.loads, self.promises = [_IDLE] * size, [()] * size
         # the promises that still stand, the first to end first
         self._known: list[list[Promise]] = [[] for _ in pools]
         self._lanes.clear()
         self._scenes.clear()
-        self._table = np.zeros((8, count))
+        # Redis time of the snapshot is infinite where it does not tell
+        self.slots, self.heard_ms, self.kv_total = np.zeros((3, size))
+        # what changes with each lease
+        self._counts = np.full((5 + len(NO_ENDS), size), math.inf)
         (
-            self.slots,
-            # Redis time of the snapshot; infinite where it does not tell
-            self.heard_ms,
-            self.kv_total,
             self.in_flight,
             self.kv_leased,
             self.memory_leased,
-            # what leases may reserve, or infinite
-            self.memory_limit,
             # Redis time by which the prompts that were sent there should have been read
             self.read_ms,
-        ) = self._table
+            # what leases may reserve, or infinite
+            self.memory_limit,
+        ) = self._counts[:5]
+        self._ends = self._counts[5:]
+        # of pools with leases on models that are not in memory yet: when they should be there
+        self.loading: dict[int, dict[str, int]] = {}
         # how many times longer than by its rates reading and decoding take
-        self.read_drag, self.decode_drag = np.ones((2, count))
+        self.read_drag, self.decode_drag = np.ones((2, size))
         self._drag = {}
-        self.takes: Marks = np.zeros(count, bool)
-        self.starting: Marks = np.zeros(count, bool)
-        self.alone: Marks = np.zeros(count, bool)
-        # of the first two leases end and beginning, then the first end of leases by others, then
-        # end and beginning of the last training
-        self._ends = np.full((7, count), math.inf)
+        self.takes: Marks = np.zeros(size, bool)
+        self.starting: Marks = np.zeros(size, bool)
+        self.alone: Marks = np.zeros(size, bool)
         self.device, self.sharers = _devices(pools)
         engines = Counter(pool.engine for pool in pools)
         # engines of which there are several pools
         self.shared = frozenset(engine for engine, number in engines.items() if number > 1)
         for i, pool in enumerate(pools):
             self._set(i, pool)
-            self._count(i)
+        self._count(range(size))
 
     def _renew(self, pools: tuple[PoolSnapshot, ...]) -> None:
         """The same pools, some of which published anew."""
         before, self.pools = self.pools, pools
-        if any(
-            a.device != b.device or a.host != b.host for a, b in zip(before, pools, strict=True)
-        ):
-            self.device, self.sharers = _devices(pools)
-        for i, pool in enumerate(pools):
-            if pool is not before[i]:
-                self._renew_one(i, pool)
-
-    def _renew_one(self, i: int, pool: PoolSnapshot) -> None:
+        new = list(compress(count(), map(is_not, pools, before)))
+        for i in new:
+            if pools[i].device != before[i].device or pools[i].host != before[i].host:
+                self.device, self.sharers = _devices(pools)
+                break
         # what a pool says of itself is mostly what it said a second ago
-        gist = _gist(pool)
-        if gist == self.gists[i]:
-            self.heard_ms[i] = pool.published_ms or math.inf
-            self._measure(i)
-            return
-        self._set(i, pool)
+        changed = [i for i in new if _gist(pools[i]) != self.gists[i]]
+        for i in changed:
+            self._set(i, pools[i])
+        self.heard_ms[new] = [pools[i].published_ms or math.inf for i in new]
         for lane in self._lanes.values():
-            lane.set(i, pool)
+            lane.behind.update(changed)
         for scene in self._scenes.values():
-            scene.set(i, pool)
-        self._count(i)
+            scene.behind.update(changed)
+        # also of the others the free memory is another
+        self._count(new)
 
     def _set(self, i: int, pool: PoolSnapshot) -> None:
         self.gists[i] = _gist(pool)
@@ -201,20 +198,34 @@ class Roster:
         self.takes[i] = takes_leases(pool)
         self.starting[i] = pool.state is PoolState.STARTING
 
-    def _count(self, i: int) -> None:
-        pool, load = self.pools[i], self.loads[i]
-        known = self._known[i] = standing(self.promises[i], load)
-        self.in_flight[i] = load.in_flight
-        self.kv_leased[i] = load.kv_tokens
-        self.memory_leased[i] = load.memory_bytes
-        self.alone[i] = load.alone
-        self.read_ms[i] = max((one.read_ms for one in known if one.read_ms), default=0)
-        self._ends[:, i] = row_of(pool, load, known)
-        self._measure(i)
+    def _count(self, rows: Sequence[int]) -> None:
+        if rows:
+            self._counts[:, rows] = np.array([self._counted(i) for i in rows]).T
+            self.alone[rows] = [self.loads[i].alone for i in rows]
 
-    def _measure(self, i: int) -> None:
-        limit = _memory_limit(self.pools[i], self.loads[i], self._known[i], self.models)
-        self.memory_limit[i] = math.inf if limit is None else limit
+    def _counted(self, i: int) -> tuple[float, ...]:
+        pool, load, made = self.pools[i], self.loads[i], self.promises[i]
+        known = self._known[i] = standing(made, load)
+        self._note_loading(i, pool, made)
+        return (
+            load.in_flight,
+            load.kv_tokens,
+            load.memory_bytes,
+            max([one.read_ms for one in known if one.read_ms], default=0),
+            _memory_limit(pool, load, known, self.models),
+            *ends_of(pool, load, known),
+        )
+
+    def _note_loading(self, i: int, pool: PoolSnapshot, made: tuple[Promise, ...]) -> None:
+        loading: dict[str, int] = {}
+        loaded = pool.loaded
+        for one in made:
+            if one.model not in loaded:
+                loading[one.model] = min(one.ready_ms, loading.get(one.model, one.ready_ms))
+        if loading:
+            self.loading[i] = loading
+        else:
+            self.loading.pop(i, None)
 
 
 def _devices(pools: tuple[PoolSnapshot, ...]) -> tuple[NDArray[np.intp], dict[int, list[int]]]:
@@ -249,11 +260,11 @@ def _gist(pool: PoolSnapshot) -> tuple[Any, ...]:
 
 def _memory_limit(
     pool: PoolSnapshot, load: PoolLoad, known: list[Promise], models: Mapping[str, ModelInfo]
-) -> int | None:
+) -> float:
     """What leases may reserve: free memory, and the weights of models that idle, of which the
     engine lets the least recently used go. Which ones idle is known only while all leases are."""
     if pool.memory_free_bytes is None:
-        return None
+        return math.inf
     if len(known) < load.in_flight:
         return pool.memory_free_bytes
     used = {one.model for one in known}

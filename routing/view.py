@@ -5,6 +5,7 @@ Owns these columns and keeps them up to date with what each choice takes. They a
 pool that looks free may be short of KV cache or memory. Knows nothing of which pool is best."""
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -36,14 +37,7 @@ class View:
         # too little memory for the weights
         self.short: Marks = look.short_of(lane.facts.load_bytes)
         self.able: Marks = ~(scene.refused | look.silent | self.short)
-        idle = (look.roster.in_flight == 0) & ~look.roster.starting
-        # a refusal that stands as long as job and pool are what they are
-        self.lasting: Marks = scene.lasting | (self.short & idle)
-        self.count = int(self.able.sum())
-        limits = lane.facts.kv_limit[self.able]
-        self.kv_least = float(limits.min()) if self.count else 0.0
-        rates = lane.facts.train_tokens_per_s[self.able]
-        self.train_tokens_per_s = float(rates.max()) if self.count else 1.0
+        self.count = int(np.count_nonzero(self.able))
         facts, roster = lane.facts, look.roster
         self.ahead_s = ahead_s
         slot: Marks = look.free > kept
@@ -59,11 +53,25 @@ class View:
         self.base: Column = np.maximum(start_s, lane.ready_s) + lane.load_s
         np.maximum(self.base, look.backlog_s, out=self.base)
         self.base += TIE * start_s
-        self.base[~self.able] = math.inf
+        np.putmask(self.base, ~self.able, math.inf)
         self.open: Marks = self.able & (start_s <= 0)
         # pools with a free slot for it
-        self.open_count = int(self.open.sum())
+        self.open_count = int(np.count_nonzero(self.open))
         self._moment = len(look.log)
+
+    @property
+    def lasting(self) -> Marks:
+        """A refusal that stands as long as job and pool are what they are."""
+        roster = self.look.roster
+        idle = (roster.in_flight == 0) & ~roster.starting
+        lasting: Marks = self.scene.lasting | (self.short & idle)
+        return lasting
+
+    @cached_property
+    def train_tokens_per_s(self) -> float:
+        """Of the fastest pool."""
+        rates = self.lane.facts.train_tokens_per_s[self.able]
+        return float(rates.max()) if self.count else 1.0
 
     def late_s(self, i: int, backlog_s: float) -> float:
         """Seconds until a pool may take another prompt; a model that is being loaded is no
