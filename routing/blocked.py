@@ -24,18 +24,34 @@ def blocked_heads(placements: Iterable[Placement], terms: Terms, now_ms: int) ->
             break
         if _waits_too_long(one, terms, now_ms):
             options = _options(one)
-            # one that could start somewhere at once, but ends sooner where it waits, is not blocked
-            if options is not None:
+            # one that could start somewhere, but ends sooner where it waits, is not blocked;
+            # but training loses nothing by a pause
+            alone = None if options is not None else _behind_training(one)
+            if alone is not None:
+                found.append(_blocked(one, (alone,), now_ms, training_only=True))
+            elif options is not None:
                 found.append(_blocked(one, options, now_ms))
     return found
 
 
-def _blocked(placement: Placement, options: tuple[Option, ...], now_ms: int) -> Blocked:
+def _blocked(
+    placement: Placement,
+    options: tuple[Option, ...],
+    now_ms: int,
+    *,
+    training_only: bool = False,
+) -> Blocked:
     assert placement.forecast is not None
     finish_s, start_s, *_ = placement.forecast
     # who has waited was told before that it would not take long
     finish_s += _waited_s(placement.job, now_ms)
-    return Blocked(job=placement.job, start_s=start_s, finish_s=finish_s, options=options)
+    return Blocked(
+        job=placement.job,
+        start_s=start_s,
+        finish_s=finish_s,
+        options=options,
+        training_only=training_only,
+    )
 
 
 def _waits_too_long(placement: Placement, terms: Terms, now_ms: int) -> bool:
@@ -66,6 +82,15 @@ def _options(placement: Placement) -> tuple[Option, ...] | None:
             return None
         found.append((i, lack))
     return tuple(_option(placement, i, *lack) for i, lack in found if lack is not None)
+
+
+def _behind_training(placement: Placement) -> Option | None:
+    """The pool it waits for, if a training has a slot there that it lacks."""
+    i, view = placement.best, placement.view
+    assert i is not None
+    assert view is not None
+    lack = _lack(placement, i) if view.look.training_s.item(i) > 0 else None
+    return _option(placement, i, *lack) if lack is not None and lack[1][0] > 0 else None
 
 
 _Lack = tuple[Was, tuple[int, float, float]]

@@ -57,6 +57,8 @@ class Blocked:
     start_s: float
     finish_s: float
     options: Sequence[Option]
+    # it could start elsewhere, though it would end later there: only training is to make room
+    training_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def make_room(
     taken: set[str] = set()
     found: list[Eviction] = []
     for head in blocked:
-        able = [run for run in runs if run.id not in taken and _may_leave(run, head.job, terms)]
+        able = [run for run in runs if run.id not in taken and _may_leave(run, head, terms)]
         evictions = _first(head, able)
         taken |= {one.run.id for one in evictions}
         found += evictions
@@ -89,10 +91,12 @@ def relieve(runs: Iterable[RunningJob]) -> list[RunningJob]:
     return [run for run in runs if run.kind == "train" and not run.leaving]
 
 
-def _may_leave(run: RunningJob, job: HeldJob, terms: Terms) -> bool:
+def _may_leave(run: RunningJob, head: Blocked, terms: Terms) -> bool:
     if run.leaving:
         return True
-    lower = RANKS[run.job_class] > RANKS[job.job_class]
+    if head.training_only and run.kind != "train":
+        return False
+    lower = RANKS[run.job_class] > RANKS[head.job.job_class]
     return lower and run.kind not in terms.spared and run.preemptions < PREEMPTIONS_IN_A_ROW
 
 

@@ -105,6 +105,21 @@ def test_both_jobs_are_told_why(cluster: Cluster) -> None:
     assert waits.verdicts
 
 
+@pytest.mark.parametrize(
+    ("kind", "leaves"), [({"kind": "train"}, True), ({"max_tokens": 50}, False)]
+)
+def test_only_training_makes_room_for_what_could_start_at_once_in_a_much_slower_pool(
+    cluster: Cluster, kind: dict[str, Any], leaves: bool
+) -> None:
+    """It waits for the fast pool, where it ends sooner; a pause costs the training nothing."""
+    cluster.run("low", JobClass.BACKGROUND, **kind)
+    cluster.publish("cpu@slow", tokens_per_s=0.1)
+    cluster.accept("urgent", JobClass.INTERACTIVE)
+    cluster.look()
+    assert cluster.state("urgent") is JobState.HELD
+    assert cluster.board.running([POOL])[0].leaving is leaves
+
+
 def test_work_that_starts_in_time_anyway_makes_nobody_leave(cluster: Cluster) -> None:
     cluster.run("short", JobClass.BATCH, max_tokens=1)
     cluster.accept("urgent", JobClass.INTERACTIVE)
