@@ -32,7 +32,7 @@ class Aim(StrEnum):
     BESIDE_TRAINING = "interactive TTFT p99 beside training by that without"
     TRAINED = "training by what the leftover allows"
     DECISION = "CPU ms of a decision, p99"
-    SCALE = "seconds of a simulation"
+    SCALE = "CPU seconds of a simulation"
     LIFE = "Redis commands of a job's life, most by fewest"
 
 

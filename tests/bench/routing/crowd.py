@@ -20,7 +20,7 @@ from routing.simulation.described import Described
 from routing.simulation.request import EPOCH_MS, class_of, label_of
 
 MODELS = 4
-"""Each host serves one of so many."""
+"""Each pool serves one of so many."""
 CONTEXT = 32_768
 BYTES_PER_TOKEN = 4
 BEGINNINGS = 1_000
@@ -73,11 +73,10 @@ class Watched(MemoryBoard):
 class Crowd:
     """Something happens in it whenever it is told that time passed."""
 
-    def __init__(self, described: Described, alike: int, *, held: int, seed: int = 0) -> None:
-        """So many pools in a row serve the same model."""
+    def __init__(self, described: Described, *, held: int, seed: int = 0) -> None:
         self._now_s = EPOCH_MS / 1000
         self._pools = {one.pool: one for one in described.pools}
-        self._snapshots = list(_snapshots(described, alike))
+        self._snapshots = list(_snapshots(described))
         self.texts = [one.model_dump_json() for one in self._snapshots]
         self._held = held
         self._dice = random.Random(seed)
@@ -194,9 +193,9 @@ class Crowd:
         return job
 
 
-def _snapshots(described: Described, alike: int) -> Iterator[PoolSnapshot]:
+def _snapshots(described: Described) -> Iterator[PoolSnapshot]:
     for number, pool in enumerate(described.pools):
-        model = _model(number // alike % MODELS).name
+        model = _model(number % MODELS).name
         yield pool.snapshot(described.weight_bytes, loaded=True).model_copy(
             update={"models": (model,), "loaded": (model,), "published_ms": EPOCH_MS}
         )

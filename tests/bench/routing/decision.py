@@ -79,8 +79,7 @@ def measure_decisions(
 ) -> DecisionFigures:
     say(f"{pools:,} pools come, and {held:,} jobs")
     hosts = read_cluster(CLUSTER)
-    alike = len(hosts.pools)
-    crowd = Crowd(many(_roomy(hosts), pools // alike), alike, held=held)
+    crowd = Crowd(many(_roomy(hosts), pools // len(hosts.pools)), held=held)
     return _Watch(crowd, say).figures(pools, held)
 
 

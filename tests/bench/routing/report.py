@@ -147,9 +147,9 @@ def _scale(figures: ScaleFigures) -> Table:
     title = f"a simulation of {figures.jobs:,} jobs on {figures.hosts:,} hosts"
     table = plain_table(title, "", ("",))
     table.add_row("pools", f"{figures.pools:,}")
-    table.add_row("seconds", f"{figures.wall_s:.0f}")
-    table.add_row("of these CPU", f"{figures.cpu_s:.0f}")
-    table.add_row("making the jobs, s", f"{figures.prepare_s:.0f}")
+    table.add_row("CPU s of making the jobs and their bound", f"{figures.prepare_cpu_s:.0f}")
+    table.add_row("CPU s of the simulation", f"{figures.cpu_s:.0f}")
+    table.add_row("all, s by the clock", f"{figures.wall_s:.0f}")
     table.add_row("ms a job", f"{1000 * figures.cpu_s / figures.jobs:.2f}")
     table.add_row("memory at most, MiB", f"{figures.peak_bytes / (1 << 20):.0f}")
     return table
