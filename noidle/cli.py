@@ -33,6 +33,7 @@ CLUSTER_VERBS = {
     "doctor": "check Redis and this machine",
     "demo": "train a mini model and answer with it, start to end",
     "profile": "show or switch what goes first, answers or training",
+    "weights": "show or set which share each label has of its class",
     "simulate": "replay a trace of requests on a described cluster, in virtual time",
 }
 _HOME = Path(__file__).resolve().parent.parent

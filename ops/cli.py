@@ -37,6 +37,7 @@ VERBS = {
         "demo",
         "simulate",
         "profile",
+        "weights",
         "model",
         "run",
     )

@@ -4,6 +4,7 @@ HEADS_A_CLASS = 256
 """Held jobs of one class that `held` shows at most, spread evenly over its sets."""
 DECISIONS_KEPT = 16
 RUNS_KEPT = 512
+WEIGHTS_KEPT = 1_000
 TOLD_MS = 10_000
 """What a router tells is not believed longer."""
 ENDED_KEPT = 1_000

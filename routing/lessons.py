@@ -19,6 +19,12 @@ class Lessons(Protocol):
 
     def set_profile(self, name: ProfileName) -> None: ...
 
+    def weights(self) -> dict[str, float]:
+        """Shares of labels relative to others, where they are not 1."""
+
+    def set_weight(self, label: str, weight: float) -> bool:
+        """1 forgets the label. False where as many labels as may be have a weight."""
+
     def tell(self, detail: RouterDetail) -> None:
         """What the deciding router learned, kept for 10 s."""
 

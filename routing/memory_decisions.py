@@ -7,7 +7,7 @@ from noidle.profile import ProfileName
 from noidle.results import Decision, JobError, JobResult, JobState
 from noidle.snapshot import ModelInfo, RouterDetail
 from routing.board import HeldJob, Lease, PoolLoad, PumpRole
-from routing.bounds import DECISIONS_KEPT, HEADS_A_CLASS, TAKEN_MS, TOLD_MS
+from routing.bounds import DECISIONS_KEPT, HEADS_A_CLASS, TAKEN_MS, TOLD_MS, WEIGHTS_KEPT
 from routing.ended import Run
 from routing.envelope import Envelope
 from routing.memory_record import Record, to_held
@@ -148,6 +148,21 @@ class MemoryDecisions(MemoryPart):
 
     def set_profile(self, name: ProfileName) -> None:
         self._state.profile = name
+
+    def weights(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._state.weights)
+
+    def set_weight(self, label: str, weight: float) -> bool:
+        with self._lock:
+            weights = self._state.weights
+            if weight == 1:
+                weights.pop(label, None)
+                return True
+            if len(weights) >= WEIGHTS_KEPT and label not in weights:
+                return False
+            weights[label] = weight
+            return True
 
     def tell(self, detail: RouterDetail) -> None:
         with self._lock:

@@ -52,6 +52,7 @@ class MemoryState:
         self.revocations: deque[tuple[str, str]] = deque(maxlen=ENDED_KEPT)
         self.after: deque[str] = deque()
         self.profile = ProfileName.RESPONSE_FIRST
+        self.weights: dict[str, float] = {}
         self.told: tuple[float, RouterDetail | None] = 0.0, None
         self.runs: deque[Run] = deque(maxlen=RUNS_KEPT)
         self.queues: dict[str, deque[str]] = {}

@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from noidle.errors import ClusterUnavailable
@@ -196,11 +197,14 @@ class Pump:
             self._board.guard_memory()
 
     def _follow_profile(self) -> None:
-        name = self._board.profile()
+        name, weights = self._board.profile(), self._board.weights()
         if name is not self._profile.name:
-            self._profile = PROFILES[name]
-            self._room.terms = self._profile.terms
             LOG.info("%s now", name.value, extra={"event": "pump.profile"})
+            # why jobs wait may be another reason from now on
+            self._notes = Notes()
+        if name is not self._profile.name or weights != self._profile.weights:
+            self._profile = replace(PROFILES[name], weights=weights)
+            self._room.terms = self._profile.terms
 
     def _decide(self, role: PumpRole) -> bool:
         """One look at all held jobs; says whether there may be more behind the heads."""

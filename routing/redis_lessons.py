@@ -9,7 +9,7 @@ from noidle.connection import reachable
 from noidle.profile import ProfileName
 from noidle.snapshot import RouterDetail
 from routing import wire
-from routing.bounds import RUNS_KEPT, TOLD_MS
+from routing.bounds import RUNS_KEPT, TOLD_MS, WEIGHTS_KEPT
 from routing.ended import Run
 from routing.redis_running import RedisRunning
 
@@ -31,6 +31,22 @@ class RedisLessons(RedisRunning):
     def set_profile(self, name: ProfileName) -> None:
         with reachable(self._client):
             self._client.set(keys.PROFILE, name.value)
+
+    def weights(self) -> dict[str, float]:
+        with reachable(self._client):
+            found = cast("dict[str, str]", self._client.hgetall(keys.WEIGHTS))
+        return {label: float(weight) for label, weight in found.items()}
+
+    def set_weight(self, label: str, weight: float) -> bool:
+        with reachable(self._client):
+            if weight == 1:
+                self._client.hdel(keys.WEIGHTS, label)
+                return True
+            count = self._client.hlen(keys.WEIGHTS)
+            if count >= WEIGHTS_KEPT and not self._client.hexists(keys.WEIGHTS, label):
+                return False
+            self._client.hset(keys.WEIGHTS, label, repr(weight))
+            return True
 
     def tell(self, detail: RouterDetail) -> None:
         text = detail.model_dump_json(exclude_none=True)

@@ -10,7 +10,7 @@ from noidle.profile import ProfileName
 from noidle.results import JobError, JobState
 from noidle.snapshot import Pressure, RouterDetail
 from routing.board import Checkpoint, PumpRole, Refusal, StepReport
-from routing.bounds import TOLD_MS
+from routing.bounds import TOLD_MS, WEIGHTS_KEPT
 from tests.contract.board_world import (
     ECHO,
     POOL,
@@ -259,3 +259,18 @@ def test_a_profile_stays_until_it_is_changed(cluster: Cluster) -> None:
     assert cluster.board.profile() is ProfileName.RESPONSE_FIRST
     cluster.board.set_profile(ProfileName.TRAINING_FIRST)
     assert cluster.board.profile() is ProfileName.TRAINING_FIRST
+
+
+def test_weights_of_labels_stay_until_they_are_changed_and_are_bounded(cluster: Cluster) -> None:
+    board = cluster.board
+    assert board.weights() == {}
+    assert board.set_weight("chat", 2.5)
+    assert board.set_weight("crawl", 0.25)
+    assert board.weights() == {"chat": 2.5, "crawl": 0.25}
+    assert board.set_weight("chat", 1)
+    assert board.weights() == {"crawl": 0.25}
+    for number in range(WEIGHTS_KEPT - 1):
+        assert board.set_weight(f"label-{number}", 2)
+    assert not board.set_weight("one-more", 2)
+    assert board.set_weight("crawl", 3)
+    assert len(board.weights()) == WEIGHTS_KEPT

@@ -464,6 +464,18 @@ def test_a_profile_is_followed_and_told(cluster: Cluster) -> None:
     assert told.error_p50 is None
 
 
+def test_weights_of_labels_are_followed(cluster: Cluster) -> None:
+    cluster.publish(slots=3)
+    cluster.board.set_weight("a", 2.0)
+    cluster.pump.look()
+    cluster.later(1, slots=3)
+    for label in "aabb":
+        cluster.accept(f"{label}-{len(cluster.board.jobs(9))}", label=label)
+    cluster.pump.look()
+    leased = [one.id for one in cluster.board.jobs(9) if one.state is JobState.LEASED]
+    assert sorted(leased) == ["a-0", "a-1", "b-2"]
+
+
 def test_how_far_predictions_were_off_is_told(cluster: Cluster) -> None:
     cluster.publish()
     cluster.accept("job-1")
