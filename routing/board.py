@@ -236,8 +236,8 @@ class Board(Lessons, Protocol):
         a backward clock, extends every lease once instead. A job whose lone crashes reached
         the limit ends failed."""
 
-    def fail(self, job_id: str, error: JobError) -> bool:
-        """Ends a held job that cannot be placed."""
+    def fail(self, job_id: str, error: JobError, decision: Decision | None = None) -> bool:
+        """Ends a held job that cannot be placed; the decision is kept."""
 
     def guard_memory(self) -> str | None:
         """Closes acceptance for 3 s where Redis uses over 80 % of its memory limit; says why."""

@@ -92,35 +92,53 @@ def _leased(placement: Placement) -> str:
     pool, forecast = placement.pool, placement.forecast
     assert pool is not None
     assert forecast is not None
-    words = f"ends in {forecast[0]:.2f} s on {pool.pool}"
     nearest = _nearest(placement, 2)
+    words = f"{_ends(placement, nearest[0])} on {pool.pool}"
     if len(nearest) < 2:
         return f"{words}, the only pool that can run it now"
-    name, other = _name(placement, nearest[1]), _forecast(placement, nearest[1])
-    return f"{words}; next best is {name} with {other[0]:.2f} s"
+    return (
+        f"{words}; next best is {_name(placement, nearest[1])} with {_with(placement, nearest[1])}"
+    )
 
 
 def _waits(placement: Placement) -> str:
     pool, forecast = placement.pool, placement.forecast
     assert pool is not None
     assert forecast is not None
-    finish_s, start_s, cause, _ = forecast
-    words = f"waits {start_s:.2f} s for {pool.pool} ({WORDS[cause]}) and ends in {finish_s:.2f} s"
+    assert placement.best is not None
+    _, start_s, cause, _ = forecast
+    words = f"waits {start_s:.2f} s for {pool.pool} ({WORDS[cause]})"
+    words = f"{words} and {_ends(placement, placement.best)}"
     free = _nearest_free(placement)
     if free is None:
         return f"{words}; no pool could start it now"
-    name, other = _name(placement, free), _forecast(placement, free)
-    return f"{words}; {name} is free but would need {other[0]:.2f} s"
+    verb = "trains with" if placement.job.kind == "train" else "would need"
+    return f"{words}; {_name(placement, free)} is free but {verb} {_with(placement, free)}"
+
+
+def _ends(placement: Placement, i: int) -> str:
+    """Of a training only the next slice is predicted: what counts is its speed."""
+    if placement.job.kind == "train":
+        return f"trains a slice with {_with(placement, i)}"
+    return f"ends in {_with(placement, i)}"
+
+
+def _with(placement: Placement, i: int) -> str:
+    if placement.job.kind != "train":
+        return f"{_forecast(placement, i)[0]:.2f} s"
+    assert placement.view is not None
+    return f"{placement.view.lane.facts.train_tokens_per_s[i]:.0f} tokens/s"
 
 
 def _as_next(seen: Placement) -> str:
     if seen.pool is None or seen.forecast is None:
         return f"; {reason_of(seen)}"
-    finish_s, start_s, cause, _ = seen.forecast
+    assert seen.best is not None
+    _, start_s, cause, _ = seen.forecast
     start = "at once" if cause is Cause.FREE else f"in {start_s:.2f} s ({WORDS[cause]})"
-    return (
-        f"; if it were next, it would start {start} on {seen.pool.pool} and end in {finish_s:.2f} s"
-    )
+    verb = "train with" if seen.job.kind == "train" else "end in"
+    where = f"on {seen.pool.pool} and {verb} {_with(seen, seen.best)}"
+    return f"; if it were next, it would start {start} {where}"
 
 
 _OUTCOMES = {Action.LEASE: "chosen", Action.WAIT: "wait", Action.REFUSED: "too late"}
@@ -175,7 +193,8 @@ def _verdict(placement: Placement, i: int) -> PoolVerdict:
         pool=_name(placement, i),
         outcome=outcome,
         reason=f"{WORDS[cause]}{start}; {_work(placement, i, finish_s - start_s, batch)}",
-        finish_s=round(finish_s, 3),
+        # the end of a training is not predicted, and that of a slice says nothing of it
+        finish_s=None if placement.job.kind == "train" else round(finish_s, 3),
     )
 
 
@@ -185,7 +204,7 @@ def _work(placement: Placement, i: int, whole_s: float, batch: int) -> str:
     assert view is not None
     assert need is not None
     if job.kind == "train":
-        return f"a slice at {view.lane.facts.train_tokens_per_s[i]:.0f} tokens/s"
+        return f"trains with {_with(placement, i)}"
     tokens = unread(i, need)
     prefill_s, made_s = tokens * view.read_s.item(i), decode_s(view, i, need, batch)
     before_s = whole_s - prefill_s - made_s

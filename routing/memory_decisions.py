@@ -126,11 +126,13 @@ class MemoryDecisions(MemoryPart):
             self._state.crashed(record, self._limits.crash_limit)
         return record.state is JobState.HELD
 
-    def fail(self, job_id: str, error: JobError) -> bool:
+    def fail(self, job_id: str, error: JobError, decision: Decision | None = None) -> bool:
         with self._lock:
             record = self._state.find(job_id)
             if record is None or record.state is not JobState.HELD:
                 return False
+            if decision is not None:
+                self._keep(record, decision)
             self._state.end_without_result(record, JobState.FAILED, error.message, error)
             return True
 

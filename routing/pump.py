@@ -226,8 +226,9 @@ class Pump:
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
         # 3. what becomes of the others
         hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
-        self._fail("unplaceable", hopeless)
-        self._fail("deadline", [one for one in placements if one.action is Action.REFUSED])
+        self._fail("unplaceable", hopeless, now_ms)
+        late = [one for one in placements if one.action is Action.REFUSED]
+        self._fail("deadline", late, now_ms)
         self.counters.preempted += self._room.make(role, placements, now_ms)
         due = [
             one for one in self._notes.due(placements, now_ms) if not self._room.serves(one.job.id)
@@ -280,8 +281,8 @@ class Pump:
             decision=decision_of(placement, now_ms, self._notes.waited_for(job.id)),
         )
 
-    def _fail(self, code: str, placements: Sequence[Placement]) -> None:
+    def _fail(self, code: str, placements: Sequence[Placement], now_ms: int) -> None:
         for placement in placements[:FAILED_A_LOOK]:
             error = JobError(code=code, message=reason_of(placement))
-            if self._board.fail(placement.job.id, error):
+            if self._board.fail(placement.job.id, error, decision_of(placement, now_ms)):
                 self.counters.failed += 1

@@ -152,8 +152,9 @@ class RedisBoard(RedisLessons):
     def reap(self, role: PumpRole) -> list[str]:
         return list(self._call("reap", wire.role_text(role), self._lease_ms, self._crash_limit))
 
-    def fail(self, job_id: str, error: JobError) -> bool:
-        return bool(self._call("fail", job_id, *_error_arguments(error)))
+    def fail(self, job_id: str, error: JobError, decision: Decision | None = None) -> bool:
+        told = decision.model_dump_json(exclude_none=True) if decision else ""
+        return bool(self._call("fail", job_id, *_error_arguments(error), told))
 
     def guard_memory(self) -> str | None:
         with reachable(self._client):

@@ -183,7 +183,9 @@ class BoardMachine(WatchedCluster):
     @precondition(lambda self: self.claimed)
     @rule(pick=choice, count=st.integers(0, 3))
     def moves(self, pick: int, count: int) -> None:
-        lease = self.pick(self.claimed_leases(), pick)
+        self.report(self.pick(self.claimed_leases(), pick), count)
+
+    def report(self, lease: Lease, count: int) -> None:
         job = self.jobs[lease.job]
         report = StepReport(job=lease.job, token=lease.token)
         if lease.job.startswith("t"):
@@ -238,8 +240,9 @@ class BoardMachine(WatchedCluster):
             self.jobs[lease.job].row = 0
         self.ended(lease)
 
-    @rule(seconds=st.sampled_from((350.0, 2000.0)))
-    def time_passes(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from((350.0, 2000.0)), moving=st.booleans())
+    def time_passes(self, seconds: float, moving: bool) -> None:
+        """Runs that go on moving report at its end, so that nobody takes their leases."""
         self.cluster.world.pass_time(seconds)
         self.clock_s += seconds
         self.passed_s += seconds
@@ -248,6 +251,8 @@ class BoardMachine(WatchedCluster):
             if wish.memory_free_bytes is not None:
                 free_bytes = self.free_bytes()
                 self.board.wishes[pool] = replace(wish, memory_free_bytes=free_bytes)
+        for lease in self.claimed_leases() if moving else ():
+            self.report(lease, 1)
 
     def teardown(self) -> None:
         """Whatever happened, once the faults are over every job comes to its end."""

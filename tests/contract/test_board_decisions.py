@@ -169,7 +169,9 @@ def test_after_a_gap_or_a_backward_clock_every_lease_is_extended_once(
 def test_a_held_job_that_cannot_be_placed_fails_with_its_reason(cluster: Cluster) -> None:
     cluster.accept(generate("a"), generate("b"))
     error = JobError(code="unplaceable", message="no pool has the memory", allowed="less")
-    assert cluster.board.fail("a", error) is True
+    told = decision("a", "unplaceable", "no pool has room")
+    assert cluster.board.fail("a", error, told) is True
+    assert cluster.board.decisions("a") == [told]
     assert cluster.board.fail("a", error) is False
     result = cluster.board.result("a")
     assert result is not None

@@ -92,7 +92,23 @@ def test_each_verdict_says_what_its_time_is_made_of() -> None:
 def test_a_training_slice_says_its_rate() -> None:
     cluster = make_cluster(make_pool(train_tokens_per_s=1234.0))
     decision = decision_of(only(make_job(kind="train"), cluster), NOW_MS)
-    assert decision.verdicts[0].reason == "a slot is free; a slice at 1234 tokens/s"
+    assert decision.verdicts[0].reason == "a slot is free; trains with 1234 tokens/s"
+
+
+def test_trainings_are_compared_by_speed_and_not_by_the_end_of_a_slice() -> None:
+    """Words such as "chosen in 5.03 s, slower in 5.01 s" made people wonder."""
+    fast = make_pool("gpu@a", train_tokens_per_s=900.0)
+    slow = make_pool("cpu@a", train_tokens_per_s=9.0)
+    job = make_job(kind="train")
+    decision = decision_of(only(job, make_cluster(slow, fast)), NOW_MS)
+    wanted = "trains a slice with 900 tokens/s on gpu@a; next best is cpu@a with 9 tokens/s"
+    assert decision.reason == wanted
+    assert [one.finish_s for one in decision.verdicts] == [None, None]
+    busy = make_cluster(slow, fast, running=(make_promise("gpu@a", 2.0),))
+    assert reason_of(only(job, busy)) == (
+        "waits 2.00 s for gpu@a (all slots are taken) and trains a slice with 900 tokens/s;"
+        " cpu@a is free but trains with 9 tokens/s"
+    )
 
 
 def test_a_job_that_was_not_looked_at_still_has_a_reason() -> None:
