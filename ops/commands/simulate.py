@@ -16,6 +16,7 @@ from routing.simulation.schedulers import NOIDLE, POLICIES
 from routing.simulation.study import Question, Setting, answers, prepare
 
 ALL = "all"
+POOLS_SHOWN = 24
 _URGENT = "interactive"
 
 
@@ -167,9 +168,11 @@ def _training(one: TrainingFigures) -> str:
 
 def _pools(one: Figures) -> Table:
     table = _table("pool", "jobs", "busy", "idle while a waiting job would have ended sooner there")
-    for name, pool in one.pools.items():
+    for name, pool in list(one.pools.items())[:POOLS_SHOWN]:
         idle = f"{pool.idle_while_sooner_share:.1%}"
         table.add_row(name, f"{pool.jobs:,}", f"{pool.busy_share:.1%}", idle)
+    if len(one.pools) > POOLS_SHOWN:
+        table.add_row(f"and {len(one.pools) - POOLS_SHOWN:,} more; --json has all", "", "", "")
     return table
 
 

@@ -76,7 +76,8 @@ class DescribedPool(_Table):
         for number in range(1, self.count + 1):
             yield self.model_copy(update={"pool": f"{self.pool}-{number:0{width}}", "count": 1})
 
-    @cached_property
+    # not cached, as a copy with other fields would keep it
+    @property
     def kind(self) -> tuple[Any, ...]:
         """Equal for pools that differ in nothing but their names."""
         fields = self.model_dump(exclude={"pool", "reason", "count"})
@@ -158,12 +159,12 @@ class Described(_Table):
     weight_bytes: Count = 3_000_000_000
     pools: Annotated[tuple[DescribedPool, ...], Field(min_length=1)]
 
-    @cached_property
+    @property
     def kinds(self) -> list[tuple[DescribedPool, int]]:
         """One pool of each kind, and how many there are."""
-        counts = Counter(pool.kind for pool in self.pools)
-        first = {pool.kind: pool for pool in reversed(self.pools)}
-        return [(first[kind], count) for kind, count in counts.items()]
+        first: dict[tuple[Any, ...], DescribedPool] = {}
+        counts = Counter(first.setdefault(pool.kind, pool).pool for pool in self.pools)
+        return [(pool, counts[pool.pool]) for pool in first.values()]
 
     @property
     def trains(self) -> bool:

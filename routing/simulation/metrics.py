@@ -194,10 +194,11 @@ def _pools(outcome: Outcome, makespan_s: float) -> dict[str, PoolFigures]:
 
 def _fairness(described: Described, fates: Sequence[Fate]) -> float:
     """Jain, Chiu and Hawe 1984: (Σx)² / (n Σx²)."""
+    kinds = [pool for pool, _ in described.kinds]
     speeds: dict[str, list[float]] = defaultdict(list)
     for fate in fates:
         one = fate.request
-        alone_s = min(pool.work_s(one.prompt, one.output, 1) for pool, _ in described.kinds)
+        alone_s = min(pool.work_s(one.prompt, one.output, 1) for pool in kinds)
         speeds[one.label].append(alone_s / (fate.finish_s - one.arrive_s))
     means = [sum(values) / len(values) for values in speeds.values()]
     return sum(means) ** 2 / (len(means) * sum(mean**2 for mean in means))
