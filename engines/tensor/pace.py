@@ -2,7 +2,7 @@
 
 Owns that choice, from the measured speed of reading; knows nothing of prompts."""
 
-from engines.tensor.rates import RateBook
+from engines.tensor.rates import HIDDEN, RateBook
 
 PART_S, ALONE_PART_S = 0.1, 0.25
 """How long a part of a prompt takes at most while others decode, and while none does."""
@@ -30,8 +30,10 @@ class Pace:
         if per_s is None:
             return FIRST_PART
         step = rates.decode.fit()
-        # what a decode step takes anyway, a part may take too: both are one pass over the weights
-        beside = _tokens(per_s * max(PART_S / self.models, step[0] if step else 0.0))
+        # what a decode step takes anyway, a part may take too: both are one pass over the weights.
+        # A little more, so that a part grows for as long as it costs nothing
+        free_s = HIDDEN * step[0] if step else 0.0
+        beside = _tokens(per_s * max(PART_S / self.models, free_s))
         rates.chunk_tokens = beside
         return beside if self.decoding else _tokens(per_s * ALONE_PART_S / self.models)
 

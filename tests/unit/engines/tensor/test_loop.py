@@ -4,6 +4,7 @@ by itself."""
 import time
 
 import pytest
+import torch
 
 from engines.environment import EngineEnvironment
 from engines.protocol import Done, ModelSeen, Start, Step, Stop
@@ -13,17 +14,19 @@ from noidle.jobs import Generate, ModelShape, Train
 CONTEXT = 512
 SHAPE = ModelShape(layers=1, hidden=16, heads=2, kv_heads=1, vocabulary=257, context=CONTEXT)
 TEXT = "The cat sat on the mat.\n" * 60
-PART_S, STEP_S = 0.08, 0.05
+PART_S, STEP_S = 0.008, 0.005
 """Of a training step, and of the core."""
 
 
 class World:
     """A loop whose pool is the test: it is asked for ops at the beginning of each pass."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, engine):
         self.now_s, self.events, self.log = 0.0, [], []
         environment = EngineEnvironment(
-            engine="cpu",
+            engine=engine,
+            # both halves on the CPU, so that two steps are under way at once
+            stand_in=engine == "hybrid",
             data_dir=folder,
             text_dir=folder,
             storage="here",
@@ -70,7 +73,7 @@ class World:
 
 
 def train(run, **more):
-    settings = {"steps": 10_000, "batch": 2, "sequence": 16, "slice_s": 3600, **more}
+    settings = {"steps": 1_000_000, "batch": 2, "sequence": 16, "slice_s": 3600, **more}
     return Start.of(run, Train(model="m", text=TEXT, shape=SHAPE, **settings), 1)
 
 
@@ -81,9 +84,15 @@ def ask(run, prompt, **more):
     return Start.of(run, job, 1)
 
 
-@pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+ACCELERATOR = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.accelerator.is_available(), reason="needs an accelerator"),
+)
+
+
+@pytest.fixture(params=["cpu", "hybrid", pytest.param("gpu", marks=ACCELERATOR)])
+def world(tmp_path, request):
+    return World(tmp_path, request.param)
 
 
 def beside_training(world, start):
