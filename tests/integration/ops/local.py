@@ -18,6 +18,7 @@ from ops.child import MARK
 from ops.cluster_file import ClusterFile
 from ops.data_dir import DataDir
 from tests.integration.ops.commands import run_json, start, stop, wait_for
+from tests.valkey_process import free_port
 
 ECHO = ("--program", "echo")
 
@@ -41,6 +42,9 @@ class Local:
 
     def up(self, *options: str, url: str | None = None, echo_step_s: float = 0.002) -> None:
         """Returns once it says that it is ready."""
+        if not {"--no-flower", "--flower-port"} & {*options}:
+            # two that start at once would both find Flower's own port free
+            options = (*options, "--flower-port", str(free_port()))
         self._process = start(self.root, "up", *ECHO, *options, url=url, echo_step_s=echo_step_s)
         wait_for(self._ready, "a cluster that is ready")
 
