@@ -76,23 +76,8 @@ class Loop:
             clock=clock,
         )
         self._library = Library(store, opener, clock, on_short=self._make_memory)
-        self._measuring = Measuring(
-            self._library,
-            rates=rates,
-            pace=pace,
-            slots=environment.slots,
-            settle=self._threads.settle,
-            clock=clock,
-        )
-        self._desk = Desk(
-            self._library,
-            outbox=outbox,
-            rates=rates,
-            pace=pace,
-            measuring=self._measuring,
-            settle=self._threads.settle,
-            clock=clock,
-        )
+        self._measuring = self._make_measuring()
+        self._desk = self._make_desk()
         self._school = School(
             store,
             environment.text_dir,
@@ -105,6 +90,27 @@ class Loop:
         )
         self._turns = Turns()
         self._still_there_at_s = clock()
+
+    def _make_measuring(self) -> Measuring:
+        return Measuring(
+            self._library,
+            rates=self._rates,
+            pace=self._pace,
+            slots=self._environment.slots,
+            settle=self._threads.settle,
+            clock=self._clock,
+        )
+
+    def _make_desk(self) -> Desk:
+        return Desk(
+            self._library,
+            outbox=self._outbox,
+            rates=self._rates,
+            pace=self._pace,
+            measuring=self._measuring,
+            settle=self._threads.settle,
+            clock=self._clock,
+        )
 
     def run(self) -> None:
         """Until told to stop."""
