@@ -5,6 +5,8 @@ forecast and order are its neighbours. Does no I/O, so that a simulation can rep
 
 import math
 from collections.abc import Iterable
+from functools import partial
+from itertools import repeat
 
 from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
@@ -156,8 +158,9 @@ class _Decider:
 
     def passed_by_all(self, jobs: Iterable[HeldJob]) -> list[Placement]:
         """Hundreds a look: this way each takes a third of the time."""
-        rest = tuple({**Placement._field_defaults, "peek": self.peek}.values())
-        return [tuple.__new__(Placement, (job, Action.WAIT, *rest)) for job in jobs]
+        rest = {**Placement._field_defaults, "peek": self.peek}.values()
+        fields = zip(jobs, repeat(Action.WAIT), *map(repeat, rest))
+        return list(map(partial(tuple.__new__, Placement), fields))
 
     def peek(self, job: HeldJob) -> Placement:
         """How it would fare if it were next; for whoever wants to know, later on."""

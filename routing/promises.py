@@ -7,11 +7,15 @@ that should have ended first goes. A wrong guess costs a little accuracy, never 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import compress, repeat
+from operator import is_not
 
 from noidle.jobs import JobClass
 from routing.board import PoolLoad
 from routing.cluster import Promise
 from routing.placement import Placement
+
+_IDLE = PoolLoad()
 
 
 class Promises:
@@ -24,6 +28,8 @@ class Promises:
         self._pools: dict[str, str] = {}
         self._made: dict[str, dict[str, Promise]] = {}
         self._tuples: dict[str, tuple[Promise, ...]] = {}
+        # the load that each pool had when its tuple was made
+        self._settled: dict[str, PoolLoad] = {}
         # prompts sent to each pool so far
         self._sent_s: defaultdict[str, float] = defaultdict(float)
 
@@ -58,7 +64,7 @@ class Promises:
         )
         self._pools[job.id] = pool.pool
         self._made.setdefault(pool.pool, {})[job.id] = promise
-        self._tuples.pop(pool.pool, None)
+        self._touch(pool.pool)
         self.serving[job.job_class, job.label] += 1
         self.lifted += promise.lifted
 
@@ -68,7 +74,7 @@ class Promises:
         if pool is None:
             return None
         promise = self._made[pool].pop(job)
-        self._tuples.pop(pool, None)
+        self._touch(pool)
         if not self._made[pool]:
             del self._made[pool]
         key = promise.job_class, promise.label
@@ -85,22 +91,29 @@ class Promises:
 
     def settle(self, loads: Mapping[str, PoolLoad]) -> dict[str, tuple[Promise, ...]]:
         """What is left once as many leases are forgotten as have ended, by pool."""
-        left: dict[str, tuple[Promise, ...]] = {}
-        for pool, made in list(self._made.items()):
-            load = loads.get(pool)
-            ended = len(made) - (load.in_flight if load else 0)
-            if ended > 0:
-                self.drop([one.job for one in sorted(made.values(), key=_ends_ms)[:ended]])
-            left[pool] = self._tuple(pool)
-        return left
+        # at the speed of C, since of nearly all pools nothing changed
+        now = map(loads.get, self._made, repeat(_IDLE))
+        settled = map(self._settled.get, self._made, repeat(None))
+        others = list(compress(self._made, map(is_not, now, settled)))
+        for pool in others:
+            load = loads.get(pool, _IDLE)
+            if load != self._settled.get(pool):
+                self._settle(pool, load)
+        return {**dict.fromkeys(others, ()), **self._tuples}
 
-    def _tuple(self, pool: str) -> tuple[Promise, ...]:
-        if pool not in self._made:
-            return ()
-        known = self._tuples.get(pool)
-        if known is None:
-            known = self._tuples[pool] = tuple(self._made[pool].values())
-        return known
+    def _settle(self, pool: str, load: PoolLoad) -> None:
+        made = self._made[pool]
+        ended = len(made) - load.in_flight
+        if ended > 0:
+            self.drop([one.job for one in sorted(made.values(), key=_ends_ms)[:ended]])
+        left = self._made.get(pool)
+        if left:
+            self._tuples[pool] = tuple(left.values())
+            self._settled[pool] = load
+
+    def _touch(self, pool: str) -> None:
+        self._tuples.pop(pool, None)
+        self._settled.pop(pool, None)
 
 
 def _ends_ms(promise: Promise) -> int:

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import compress, count, repeat
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Any
 
 import numpy as np
@@ -142,17 +142,21 @@ class Roster:
         # Redis time of the snapshot is infinite where it does not tell
         self.slots, self.heard_ms, self.kv_total = np.zeros((3, size))
         # what changes with each lease
-        self._counts = np.full((5 + len(NO_ENDS), size), math.inf)
+        self._counts = np.zeros((5 + len(NO_ENDS), size))
         (
             self.in_flight,
             self.kv_leased,
             self.memory_leased,
             # Redis time by which the prompts that were sent there should have been read
             self.read_ms,
-            # what leases may reserve, or infinite
-            self.memory_limit,
+            # bytes of weights that the engine would let go
+            self._idle_bytes,
         ) = self._counts[:5]
         self._ends = self._counts[5:]
+        # infinite where the pool does not tell
+        self._memory_free = np.zeros(size)
+        # what leases may reserve
+        self.memory_limit = np.zeros(size)
         # of pools with leases on models that are not in memory yet: when they should be there
         self.loading: dict[int, dict[str, int]] = {}
         # how many times longer than by its rates reading and decoding take
@@ -167,6 +171,7 @@ class Roster:
         self.shared = frozenset(engine for engine, number in engines.items() if number > 1)
         for i, pool in enumerate(pools):
             self._set(i, pool)
+        self._hear(range(size))
         self._count(range(size))
 
     def _renew(self, pools: tuple[PoolSnapshot, ...]) -> None:
@@ -181,27 +186,33 @@ class Roster:
         changed = [i for i in new if _gist(pools[i]) != self.gists[i]]
         for i in changed:
             self._set(i, pools[i])
-        self.heard_ms[new] = [pools[i].published_ms or math.inf for i in new]
+        self._hear(new)
         for lane in self._lanes.values():
             lane.behind.update(changed)
         for scene in self._scenes.values():
             scene.behind.update(changed)
-        # also of the others the free memory is another
-        self._count(new)
+        self._count(changed)
 
     def _set(self, i: int, pool: PoolSnapshot) -> None:
         self.gists[i] = _gist(pool)
         self.slots[i] = max(pool.slots, 1)
-        self.heard_ms[i] = pool.published_ms or math.inf
         total = pool.kv_tokens_total
         self.kv_total[i] = math.inf if total is None else total
         self.takes[i] = takes_leases(pool)
         self.starting[i] = pool.state is PoolState.STARTING
 
+    def _hear(self, rows: Sequence[int]) -> None:
+        """What a pool says anew each time."""
+        told = [(self.pools[i].published_ms, self.pools[i].memory_free_bytes) for i in rows]
+        self.heard_ms[rows] = [at or math.inf for at, _ in told]
+        self._memory_free[rows] = [math.inf if free is None else free for _, free in told]
+        self.memory_limit = self._memory_free + self._idle_bytes
+
     def _count(self, rows: Sequence[int]) -> None:
         if rows:
             self._counts[:, rows] = np.array([self._counted(i) for i in rows]).T
             self.alone[rows] = [self.loads[i].alone for i in rows]
+            self.memory_limit = self._memory_free + self._idle_bytes
 
     def _counted(self, i: int) -> tuple[float, ...]:
         pool, load, made = self.pools[i], self.loads[i], self.promises[i]
@@ -212,7 +223,7 @@ class Roster:
             load.kv_tokens,
             load.memory_bytes,
             max([one.read_ms for one in known if one.read_ms], default=0),
-            _memory_limit(pool, load, known, self.models),
+            _idle_bytes(pool, load, known, self.models),
             *ends_of(pool, load, known),
         )
 
@@ -240,33 +251,30 @@ def _devices(pools: tuple[PoolSnapshot, ...]) -> tuple[NDArray[np.intp], dict[in
     return device, {number: own for number, own in members.items() if len(own) > 1}
 
 
-def _gist(pool: PoolSnapshot) -> tuple[Any, ...]:
-    """All of a snapshot that columns are made of, but its time and its free memory."""
-    return (
-        pool.slots,
-        pool.rates,
-        pool.engine,
-        pool.state,
-        pool.pressure,
-        pool.kinds,
-        pool.models,
-        pool.loaded,
-        pool.storage,
-        pool.stand_in,
-        pool.kv_tokens_total,
-        pool.working_bytes,
-    )
+_gist = attrgetter(
+    "slots",
+    "rates",
+    "engine",
+    "state",
+    "pressure",
+    "kinds",
+    "models",
+    "loaded",
+    "storage",
+    "stand_in",
+    "kv_tokens_total",
+    "working_bytes",
+)
+"""All of a snapshot that columns are made of, but its time and its free memory."""
 
 
-def _memory_limit(
+def _idle_bytes(
     pool: PoolSnapshot, load: PoolLoad, known: list[Promise], models: Mapping[str, ModelInfo]
-) -> float:
-    """What leases may reserve: free memory, and the weights of models that idle, of which the
-    engine lets the least recently used go. Which ones idle is known only while all leases are."""
-    if pool.memory_free_bytes is None:
-        return math.inf
+) -> int:
+    """Weights of models that idle, of which the engine lets the least recently used go for others.
+    Which ones idle is known only while all leases are."""
     if len(known) < load.in_flight:
-        return pool.memory_free_bytes
+        return 0
     used = {one.model for one in known}
     idle = [models[name] for name in pool.loaded if name not in used and name in models]
-    return pool.memory_free_bytes + sum(model.weight_bytes or 0 for model in idle)
+    return sum(model.weight_bytes or 0 for model in idle)
