@@ -21,7 +21,8 @@ install: .venv/kernels
 	@touch $@
 
 .venv/dev: .venv/kernels
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt \
+		-e '.[cluster,dev]'
 	@touch $@
 
 demo: .venv/kernels

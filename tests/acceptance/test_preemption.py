@@ -15,6 +15,8 @@ from tests.acceptance.fleet import Fleet, state
 from tests.integration.ops.commands import wait_for
 from tests.valkey_process import ValkeyProcess
 
+pytestmark = pytest.mark.alone
+
 PATIENCE_S = 120.0
 POOL = "cpu@here"
 TEXT = "The cat sat on the mat, and the dog lay on the log. " * 80

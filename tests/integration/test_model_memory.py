@@ -20,6 +20,8 @@ from tensor_llm.tensor_writer import TensorWriter
 from tests.unit.tensor_llm.builders import make_tokenizer
 from tests.unit.tensor_llm.checkpoints import make_theirs, write_theirs
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 # about 100 MiB in tensors of at most 4
 CONFIG = ModelConfig(

@@ -9,6 +9,8 @@ import torch
 from tensor_llm import threads
 from tensor_llm.threads import apart, fewest, use_threads
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def _as_before():
