@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from noidle.errors import InvalidJob
 from noidle.jobs import JobClass
-from noidle.results import JobError, JobResult, JobState, StreamEvent
+from noidle.results import JobError, JobResult, JobState, StreamEvent, Waited
 from noidle.snapshot import ModelInfo, PoolState, Pressure
 from routing.board import Checkpoint, Claim, StepReport
 from routing.envelope import Envelope
@@ -33,13 +33,14 @@ jobs = st.sampled_from(JOBS)
 # few tokens, each of one pool: a random call often meets the run it is about
 tokens = st.sampled_from(tuple(POOLS))
 pools = st.sampled_from(tuple(POOLS.values()))
+limits = st.sampled_from((None, None, ("expires_s", 500.0), ("deadline_s", 500.0)))
 
 calls = st.one_of(
-    st.tuples(st.just("accept"), jobs, st.sampled_from("xxxy"), st.sampled_from((None, 500.0))),
+    st.tuples(st.just("accept"), jobs, st.sampled_from("xxxy"), limits),
     st.tuples(st.just("refuse"), jobs),
     st.tuples(st.just("cancel"), jobs),
     st.tuples(st.just("fail"), jobs),
-    st.tuples(st.just("note"), jobs, st.sampled_from(("why", "why not"))),
+    st.tuples(st.just("note"), jobs, st.sampled_from(("full", "kv"))),
     st.tuples(st.just("start"), jobs, tokens),
     st.tuples(st.just("start"), jobs, tokens),
     st.tuples(st.just("start"), jobs, tokens),
@@ -76,12 +77,12 @@ class Driver:
     def call(self, name: str, *arguments: Any) -> object:
         return getattr(self, f"do_{name}")(*arguments)
 
-    def do_accept(self, job: str, content: str, expires_s: float | None) -> object:
+    def do_accept(self, job: str, content: str, limit: tuple[str, float] | None) -> object:
         job_class = JobClass.INTERACTIVE if job == "a" else JobClass.BATCH
         made = train(job, text=content) if job == "t" else generate(job, prompt=content)
         made = made.model_copy(update={"job_class": job_class})
-        if expires_s:
-            made = made.model_copy(update={"expires_s": expires_s})
+        if limit is not None:
+            made = made.model_copy(update=dict([limit]))
         around = Envelope(link=[{"task": "next"}]) if job == "b" else None
         with contextlib.suppress(InvalidJob):
             return self.cluster.board.accept(made, around)
@@ -97,7 +98,8 @@ class Driver:
         return self.cluster.board.fail(job, JobError(code="unplaceable", message="no"))
 
     def do_note(self, job: str, reason: str) -> None:
-        self.cluster.board.note([decision(job, "wait", reason)])
+        told = decision(job, "wait", reason).model_copy(update={"cause": reason})
+        self.cluster.board.note([told])
 
     def do_lease(self, job: str, token: str, kv: int, alone: bool) -> object:
         fields = {"slots": 2, "kv_tokens": kv, "kv_tokens_total": 100, "alone": alone}
@@ -180,6 +182,7 @@ class Driver:
             [status and status.model_copy(update={"accepted_ms": 0}) for status in jobs],
             [_timeless(board.result(job)) for job in JOBS],
             [board.decisions(job) for job in JOBS],
+            [_roughly(board.waited(job)) for job in JOBS],
             [self.events(job) for job in JOBS],
             sorted(status.id for status in board.jobs(10)),
         ]
@@ -191,6 +194,14 @@ class Driver:
 
     def events(self, job: str) -> list[StreamEvent]:
         return self.cluster.world.events(job)
+
+
+def _roughly(waited: Waited | None) -> object:
+    """To ten seconds: time passes in hundreds of them."""
+    if waited is None:
+        return None
+    causes = {cause: round(span_s, -1) for cause, span_s in waited.causes.items()}
+    return round(waited.held_s, -1), causes
 
 
 def _timeless(result: JobResult | None) -> object:
