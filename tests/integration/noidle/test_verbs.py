@@ -13,7 +13,6 @@ import pytest
 from noidle import Client
 from noidle.cli import main
 from tests.integration.noidle.hand_pool import POOL, HandPool
-from tests.valkey_process import free_port
 
 GENERATE = ["submit", "generate", "Hello", "--model", "m"]
 
@@ -225,7 +224,8 @@ def test_a_failed_job_is_json_for_programs(pool: HandPool, capsys):
             2,
             "url = 'http://host': allowed is redis://[:password@]host[:port][/database]",
         ),
-        ([*GENERATE, "--url", f"redis://127.0.0.1:{free_port()}/0"], 4, "does not answer"),
+        # nobody listens there
+        ([*GENERATE, "--url", "redis://127.0.0.1:1/0"], 4, "does not answer"),
         (["submit", "json", "/no/such/file"], 2, "job: cannot read '/no/such/file'"),
         (["sbmit"], 2, "sbmit is no verb; did you mean 'submit'?"),
     ],
