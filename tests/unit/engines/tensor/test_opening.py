@@ -55,13 +55,14 @@ def store(tmp_path_factory):
 class World:
     def __init__(self, store, *, limit_bytes=None, second=None, **device):
         self.store, self.said, self.marks = store, [], []
+        self.rates = RateBook(lambda: 0.0)
         settings = {"dtype": torch.float32, **device}
         self.opener = MemoryOpener(
             store,
             Device(first=CPU, second=second, label="", **settings),
             slots=SLOTS,
             limit_bytes=limit_bytes,
-            rates=RateBook(lambda: 0.0),
+            rates=self.rates,
             part_tokens=lambda model: 64,
             say=self.said.append,
             clock=iter(range(1000)).__next__,
@@ -198,3 +199,14 @@ def test_a_step_takes_more_memory_the_more_it_reads_and_for_every_row(store):
     # what is a little faster or slower is not told anew
     assert memory.bytes(500) == memory.bytes(501)
     assert world.open("narrow").step_memory.token_bytes <= memory.token_bytes
+
+
+def test_loading_is_measured_by_the_size_of_the_files_that_routers_know(store):
+    """Weights packed while they load were told four to eight times slower to load."""
+    world = World(store, format=WeightFormat.INT8, dtype=None)
+    resident = world.open("m")
+    info = store.info("m")
+    assert resident.weight_bytes < info.weight_bytes
+    seconds = info.weight_bytes / world.rates.load.per_s
+    assert seconds == pytest.approx(round(seconds))
+    assert world.rates.of("m").weight_bytes == info.weight_bytes
