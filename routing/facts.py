@@ -25,7 +25,8 @@ class LaneFacts:
 
     COLUMNS = (
         "prefill_s",
-        "chunk_tokens",
+        "part_tokens",
+        "part_s",
         "step_s",
         "sequence_s",
         "load_s",
@@ -43,9 +44,10 @@ class LaneFacts:
         # of all pools; infinite where there is none
         self.kv_least = math.inf
         (
-            # seconds a prompt token, and tokens of a prompt that one step reads
+            # seconds a prompt token; tokens of prompts that one step reads, and their seconds
             self.prefill_s,
-            self.chunk_tokens,
+            self.part_tokens,
+            self.part_s,
             self.step_s,
             self.sequence_s,
             self.load_s,
@@ -67,12 +69,9 @@ class LaneFacts:
             self.behind.clear()
             self.kv_least = float(self.kv_limit.min())
 
-    def chunk_s(self, i: int) -> float:
-        """Seconds a step takes more while a prompt is read."""
-        return min(self.chunk_tokens.item(i), TYPICAL_CHUNK) * self.prefill_s.item(i)
-
     def set(self, i: int, pool: PoolSnapshot) -> None:
         model, speed = self._model, speed_of(pool, self._model)
+        part = min(speed.chunk_tokens, TYPICAL_CHUNK)
         # tokens of other models tell nothing of how many this one would get
         bounded = model.name in pool.loaded or not pool.loaded
         total = pool.kv_tokens_total if bounded else None
@@ -80,7 +79,8 @@ class LaneFacts:
         free = total is not None or self._job.kind == "train"
         self._table[:, i] = (
             speed.prefill_s,
-            speed.chunk_tokens,
+            part,
+            part * speed.prefill_s,
             speed.step_s,
             speed.step_s_per_sequence,
             0.0 if model.name in pool.loaded else speed.load_s,

@@ -7,7 +7,7 @@ to `standard`; and what starves in spite of it goes before all, a few at a time.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from noidle.jobs import JobClass
@@ -18,6 +18,9 @@ LIFTED_TO = RANKS[JobClass.STANDARD]
 """A person who waits is not overtaken by what has become old."""
 HORIZON_MS = 600_000
 """A job with a deadline counts as if it had come so long before it."""
+WARM_MS = 30_000
+"""A job whose whole prompt lies in some pool's cache counts as if it had come so much sooner: what
+begins alike is read together, before the cache forgets it."""
 FRONT = -1
 """The rank of what starves."""
 
@@ -43,6 +46,8 @@ class Turns:
     starve_s: float = 1800.0
     # shares of a class relative to other labels; absent: 1
     weights: Mapping[str, float] = field(default_factory=dict)
+    # by the hash of a prompt's beginning: the pools that likely hold its KV cache
+    warm: Mapping[str, Set[str]] = field(default_factory=dict)
 
 
 class Rank:
@@ -63,7 +68,7 @@ class Rank:
 
     def in_turn(self, turns: Turns) -> list[HeldJob]:
         """The first to be served first."""
-        keyed = [(_key(job), job) for job in self.plain] + self.placed
+        keyed = [(_key(job, turns), job) for job in self.plain] + self.placed
         keyed.sort(key=_first)
         return _between_labels([job for _, job in keyed], turns)
 
@@ -120,10 +125,21 @@ def starves(job: HeldJob, turns: Turns) -> bool:
     return job.kind != "train" and turns.now_ms - job.held_since_ms >= 1000 * turns.starve_s
 
 
-def _key(job: HeldJob) -> _Key:
-    if job.deadline_ms is None:
-        return job.accepted_ms, job.order, job.id
-    return min(job.accepted_ms, job.deadline_ms - HORIZON_MS), job.order, job.id
+def _key(job: HeldJob, turns: Turns) -> _Key:
+    at_ms = job.accepted_ms
+    if job.deadline_ms is not None:
+        at_ms = min(at_ms, job.deadline_ms - HORIZON_MS)
+    if job.beginnings and turns.warm:
+        at_ms -= int(WARM_MS * _warm_share(job, turns))
+    return at_ms, job.order, job.id
+
+
+def _warm_share(job: HeldJob, turns: Turns) -> float:
+    """Of its prompt, what some pool need not read again."""
+    for size, digest in reversed(job.beginnings):
+        if digest in turns.warm:
+            return size / max(job.prompt_bytes, size)
+    return 0.0
 
 
 def _first(pair: tuple[_Key, HeldJob]) -> _Key:
@@ -149,7 +165,7 @@ def _starving(old: Iterable[HeldJob], turns: Turns) -> list[HeldJob]:
     return heapq.nsmallest(
         max(turns.room, 0),
         [job for job in old if starves(job, turns)],
-        key=lambda job: (job.held_since_ms, _rank(job, turns), _key(job)),
+        key=lambda job: (job.held_since_ms, _rank(job, turns), _key(job, turns)),
     )
 
 

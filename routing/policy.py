@@ -68,6 +68,7 @@ def decide(
         training_first=profile.training_first,
         lift_s=profile.lift_s,
         starve_s=profile.starve_s,
+        warm=cluster.warm,
         weights=profile.weights,
     )
     return _Decider(cluster, roster, profile, turns).decide(by_rank(jobs, turns), deep=deep)
@@ -203,7 +204,8 @@ class _Decider:
         lane.will_load(i, ready_s)
         if job.kind == "train":
             look.train(i, chosen[0])
-        step_s = lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * chosen[3]
+        sequences_s = lane.facts.sequence_s.item(i) * chosen[3]
+        step_s = lane.facts.step_s.item(i) + sequences_s
         bounded = lane.kv_counted(i, 1) > 0
         return Grant(
             queue=pool.pool if pool.engine in self.shared else pool.engine.value,
@@ -214,7 +216,7 @@ class _Decider:
             ready_s=ready_s,
             read_s=read_s,
             step_s=step_s,
-            full_step_s=step_s + lane.facts.chunk_s(i),
+            full_step_s=max(step_s, lane.facts.part_s.item(i) + sequences_s),
             crowded_step_s=lane.facts.step_s.item(i) + lane.facts.sequence_s.item(i) * pool.slots,
             prompt_s=unread(i, need) * lane.facts.prefill_s.item(i),
         )

@@ -45,8 +45,9 @@ class View:
         step_s: Column = facts.step_s + facts.sequence_s * batch
         # a decode step, and reading a prompt token, beside which the others decode
         self.step_s: Column = step_s * roster.decode_drag
-        beside_s = np.where(look.busy > 0, step_s / facts.chunk_tokens, 0.0)
-        self.read_s: Column = (facts.prefill_s + beside_s) * roster.read_drag
+        full_s = np.maximum(facts.step_s, facts.part_s) + facts.sequence_s * look.busy
+        read_s = np.where(look.busy > 0, full_s / facts.part_tokens, facts.prefill_s)
+        self.read_s: Column = read_s * roster.read_drag
         start_s = np.maximum(
             np.where(slot, 0.0, look.next_s), look.backlog_s - lane.ready_s - ahead_s
         )

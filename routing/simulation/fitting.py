@@ -34,6 +34,8 @@ def fit(rows: Sequence[Row], described: Described) -> Fitted:
         prompt = min(wanted, context - output)
         cut_outputs += row.output > half
         cut_prompts += prompt < wanted
+        # prompts that begin alike are one producer's
+        source = row.blocks[0] if row.blocks else number
         block_tokens = max(math.floor(BLOCK_TOKENS * factor), 1)
         requests.append(
             Request(
@@ -41,8 +43,8 @@ def fit(rows: Sequence[Row], described: Described) -> Fitted:
                 arrive_s=row.arrive_s,
                 prompt=prompt,
                 output=output,
-                job_class=class_of(number),
-                label=label_of(number),
+                job_class=class_of(source),
+                label=label_of(source),
                 blocks=row.blocks[: -(-prompt // block_tokens)],
                 block_tokens=block_tokens,
             )

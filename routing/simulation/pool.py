@@ -1,7 +1,8 @@
 """A pool that batches continuously, in virtual time. Owns how fast runs go beside each other;
 knows nothing of who sent them there.
 
-An engine step reads one part of the oldest unread prompt and makes one token for each sequence
+An engine step reads one part of an unread prompt, by class and then the one with the least left,
+and makes one token for each sequence
 whose prompt is read, that one among them if it is its last part, in one pass over the weights: what
 the engines of noidle do. Between two changes all steps are alike, so time is counted in steps: a
 sequence with 100 tokens to make ends 100 steps on, however long a step takes meanwhile. A start, an
@@ -10,7 +11,6 @@ Training takes a share of the time, so steps take longer beside it."""
 
 import heapq
 import math
-from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -34,6 +34,10 @@ class _Run:
     # the step that makes its first token here; infinite until its prompt's turn comes
     join_step: float = math.inf
     decodes: bool = False
+    # tokens of its prompt that are not read; absent until its first turn
+    left: float | None = None
+    # how often its prompt had its turn: what was due of an earlier turn never comes
+    turns: int = 0
     # it was evicted, and what is due of it never comes
     gone: bool = False
 
@@ -44,6 +48,11 @@ class _Due(NamedTuple):
     number: int
     point: _Point
     run: _Run
+    turn: int
+
+    @property
+    def void(self) -> bool:
+        return self.run.gone or self.turn != self.run.turns
 
 
 class SimulatedPool:
@@ -65,7 +74,9 @@ class SimulatedPool:
         self._now_s = 0.0
         self._steps = 0.0
         self._runs: dict[int, _Run] = {}
-        self._unread: deque[_Run] = deque()
+        # the first of them is being read
+        self._unread: list[_Run] = []
+        self._read_from_step = 0.0
         self._read_at_step = math.inf
         # seconds a step spends on the prompt that is read, and those of its last part
         self._part_s = self._last_part_s = 0.0
@@ -104,8 +115,7 @@ class SimulatedPool:
         self._prefixes.join(fate.request)
         run = self._runs[fate.request.number] = _Run(fate)
         self._unread.append(run)
-        if len(self._unread) == 1:
-            self._begin_reading()
+        self._turn_to_next()
         self._share()
 
     def evict(self, number: int) -> Fate:
@@ -187,10 +197,11 @@ class SimulatedPool:
             self._finish_reading(now_s)
         ended = []
         while self._due and self._due[0].at_step <= at_step:
-            _, number, point, run = heapq.heappop(self._due)
-            if run.gone:
+            due = heapq.heappop(self._due)
+            if due.void:
                 continue
-            match point:
+            run = due.run
+            match due.point:
                 case _Point.JOIN:
                     self._part_s = self._last_part_s
                     self._decoding += 1
@@ -199,7 +210,7 @@ class SimulatedPool:
                     run.fate.first_s = now_s
                 case _Point.LAST:
                     run.fate.finish_s = now_s
-                    ended.append(self._runs.pop(number).fate)
+                    ended.append(self._runs.pop(due.number).fate)
         self._decoding -= len(ended)
         for fate in ended:
             self._give_back(fate)
@@ -207,7 +218,7 @@ class SimulatedPool:
         return ended
 
     def _next_step(self) -> float:
-        while self._due and self._due[0].run.gone:
+        while self._due and self._due[0].void:
             heapq.heappop(self._due)
         return min(self._read_at_step, self._due[0].at_step if self._due else math.inf)
 
@@ -245,25 +256,45 @@ class SimulatedPool:
         unread = bool(self._unread)
         self.paces.note(self._now_s, self._decoding, self._part_s, self.training.beside(unread))
 
+    def _turn_to_next(self) -> None:
+        """Somebody came. A prompt whose last part is under way is not put aside."""
+        first = self._unread[0]
+        if not first.turns:
+            self._read_next()
+        elif not first.decodes:
+            read = (self._steps - self._read_from_step) * self.described.chunk_tokens
+            before, first.left = first.left, max((first.left or 0.0) - read, 1.0)
+            if min(self._unread, key=_turn) is first:
+                first.left = before
+            else:
+                first.turns += 1
+                first.join_step = math.inf
+                self._read_next()
+
     def _begin_reading(self) -> None:
         run = self._unread[0]
         fate = run.fate
-        fate.reused = self._prefixes.reuse(fate.request)
-        # what was made before it was evicted is read again
-        tokens = fate.request.prompt + fate.made - fate.reused
+        if run.left is None:
+            fate.reused = self._prefixes.reuse(fate.request)
+            # what was made before it was evicted is read again
+            run.left = fate.request.prompt + fate.made - fate.reused
         chunk, per_s = self.described.chunk_tokens, self.described.prefill_tokens_per_s
-        parts = math.ceil(tokens / chunk)
-        self._part_s, self._last_part_s = chunk / per_s, (tokens - (parts - 1) * chunk) / per_s
-        self._read_at_step = self._steps + parts
+        parts = math.ceil(run.left / chunk)
+        self._part_s, self._last_part_s = chunk / per_s, (run.left - (parts - 1) * chunk) / per_s
+        self._read_from_step, self._read_at_step = self._steps, self._steps + parts
+        run.turns += 1
         join = run.join_step = self._read_at_step - 1
-        number, left = fate.request.number, fate.request.output - fate.made
-        heapq.heappush(self._due, _Due(join, number, _Point.JOIN, run))
+        self._expect(join, _Point.JOIN, run)
         if not fate.made:
-            heapq.heappush(self._due, _Due(join + 1, number, _Point.FIRST, run))
-        heapq.heappush(self._due, _Due(join + left, number, _Point.LAST, run))
+            self._expect(join + 1, _Point.FIRST, run)
+        self._expect(join + fate.request.output - fate.made, _Point.LAST, run)
+
+    def _expect(self, at_step: float, point: _Point, run: _Run) -> None:
+        due = _Due(at_step, run.fate.request.number, point, run, run.turns)
+        heapq.heappush(self._due, due)
 
     def _finish_reading(self, now_s: float) -> None:
-        fate = self._unread.popleft().fate
+        fate = self._unread.pop(0).fate
         fate.read_s = now_s
         self._prefixes.read(fate.request)
         self._read_next()
@@ -271,4 +302,14 @@ class SimulatedPool:
     def _read_next(self) -> None:
         self._part_s, self._read_at_step = 0.0, math.inf
         if self._unread:
+            first = min(self._unread, key=_turn)
+            self._unread.remove(first)
+            self._unread.insert(0, first)
             self._begin_reading()
+
+
+def _turn(run: _Run) -> tuple[int, float, int]:
+    """Prompts are read by class, then the one with the least left, as in the engines."""
+    fate = run.fate
+    left = fate.request.prompt + fate.made if run.left is None else run.left
+    return fate.rank, left, fate.request.number

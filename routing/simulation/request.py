@@ -21,8 +21,8 @@ _CLASSES = (
 )
 _LABELS = ((0.4, "north"), (0.7, "east"), (0.9, "south"), (1.0, "west"))
 SHARING = (
-    "rows are shared out by a hash of their number: 50 % interactive, 30 % standard, 15 % batch, "
-    "5 % background; four labels with 40, 30, 20 and 10 %"
+    "rows are shared out by a hash of their number, or of their first block: 50 % interactive, "
+    "30 % standard, 15 % batch, 5 % background; four labels with 40, 30, 20 and 10 %"
 )
 
 

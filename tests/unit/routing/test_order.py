@@ -28,6 +28,7 @@ class Case:
     serving: Serving = field(default_factory=dict)
     room: int = 1
     weights: dict[str, float] = field(default_factory=dict)
+    warm: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 CASES = [
@@ -141,10 +142,36 @@ CASES = [
         [job("soon", BATCH, deadline_ms=NOW_MS + 100), job("standard")],
         "standard soon",
     ),
+    Case(
+        "what some pool has in its cache goes sooner, by the share of its prompt",
+        [
+            job("first", waited_s=3),
+            job("half", beginnings=((500, "x"),), prompt_bytes=1000),
+            job("whole", beginnings=((500, "x"), (1000, "y")), prompt_bytes=1000),
+        ],
+        "whole half first",
+        warm={"x": frozenset({"cpu@a"}), "y": frozenset({"cpu@a"})},
+    ),
+    Case(
+        "but not before what waits for half a minute longer, nor before a higher class",
+        [
+            job("old", waited_s=32),
+            job("warm", beginnings=((1000, "x"),), prompt_bytes=1000),
+            job("now", JobClass.INTERACTIVE, 0),
+        ],
+        "now old warm",
+        warm={"x": frozenset({"cpu@a"})},
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence.replace(" ", "_"))
 def test_jobs_are_served_in_the_wanted_order(case: Case) -> None:
-    turns = Turns(now_ms=NOW_MS, serving=case.serving, room=case.room, weights=case.weights)
+    turns = Turns(
+        now_ms=NOW_MS,
+        serving=case.serving,
+        room=case.room,
+        weights=case.weights,
+        warm=case.warm,
+    )
     assert [job.id for job in in_order(case.jobs, turns)] == case.wanted.split()

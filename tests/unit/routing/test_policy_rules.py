@@ -255,14 +255,14 @@ def test_a_deadline_that_cannot_be_met_is_refused_behind_any_number_of_others(de
 
 
 def test_parts_of_a_prompt_are_read_between_steps_of_others() -> None:
-    """Ten parts of 100 tokens, each beside a decode step of 0.1 s."""
-    rates = Rates(prefill_tokens_per_s=1000.0, step_s=0.1, chunk_tokens=100)
+    """Ten parts of 100 tokens, each in one pass with a decode step that takes twice as long."""
+    rates = Rates(prefill_tokens_per_s=1000.0, step_s=0.2, chunk_tokens=100)
     cluster: Cluster = make_cluster(
         make_pool(slots=2, rates=rates), running=(make_promise("cpu@a", 60.0),)
     )
     (placement,) = decide([make_job(prompt_bytes=3996, max_tokens=1)], cluster, NOW_MS)
     assert placement.forecast
-    assert placement.forecast[0] == pytest.approx(1.0 + 10 * 0.1 + 0.1)
+    assert placement.forecast[0] == pytest.approx(10 * 0.2 + 0.2)
 
 
 def test_a_job_that_waits_for_prompts_says_so() -> None:

@@ -27,6 +27,14 @@ def test_prompts_are_cut_where_the_description_says_so() -> None:
     assert "10 of 10 cut" in fitted.words[0]
 
 
+def test_prompts_that_begin_alike_are_of_one_class_and_label() -> None:
+    rows = [Row(arrive_s=0.0, prompt=900, output=9, blocks=(n % 40, n)) for n in range(200)]
+    fitted = fit(rows, make_described()).requests
+    of_first = {(one.blocks[0], one.job_class, one.label) for one in fitted}
+    assert len(of_first) == 40
+    assert len({one.job_class for one in fitted}) == 4
+
+
 def test_short_rows_stay_as_they_are_and_empty_ones_get_a_token() -> None:
     (one,) = fit([Row(arrive_s=0.0, prompt=0, output=0)], make_described()).requests
     assert (one.prompt, one.output) == (1, 1)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noidle.jobs import JobClass
 from routing.simulation.described import DescribedPool
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.request import Fate, Request
@@ -123,13 +124,16 @@ def test_a_pool_takes_no_more_than_its_slots_and_cache() -> None:
 
 
 def stepwise(described: DescribedPool, requests: list[Request]) -> list[float]:
-    """The engine's loop, one step after the other; all requests are there at 0."""
+    """The engine's loop, one step after the other; all requests are there at 0, and the prompt with
+    the least left is read first."""
     unread = [one.prompt for one in requests]
     left = [one.output for one in requests]
     ends = [0.0] * len(requests)
     now_s = 0.0
     while any(left):
-        reading = next((i for i, tokens in enumerate(unread) if tokens), None)
+        reading = min(
+            (i for i in range(len(unread)) if unread[i]), key=unread.__getitem__, default=None
+        )
         part = 0
         if reading is not None:
             part = min(unread[reading], described.chunk_tokens)
@@ -157,5 +161,30 @@ def test_counting_in_steps_is_as_good_as_stepping(sizes, per_sequence, step_s) -
         make_request(number, prompt=prompt, output=output)
         for number, (prompt, output) in enumerate(sizes)
     ]
-    fates = play(described, *requests)
+    pool = SimulatedPool(described)
+    fates = [Fate(request=one, pool=0, start_s=0.0) for one in requests]
+    for fate in fates:
+        pool.start(fate)
+    run_until(pool, 1e9)
     assert [fate.finish_s for fate in fates] == pytest.approx(stepwise(described, requests))
+
+
+def test_prompts_are_read_by_class_and_the_shortest_first() -> None:
+    pool = SimulatedPool(describe_pool(slots=8, step_s_per_sequence=0.0))
+    sizes = [(1000, JobClass.BATCH), (600, JobClass.INTERACTIVE), (300, JobClass.INTERACTIVE)]
+    fates = []
+    for number, (prompt, job_class) in enumerate(sizes):
+        request = make_request(number, prompt=prompt, output=1, job_class=job_class)
+        fates.append(Fate(request=request, pool=0, start_s=0.0))
+        pool.start(fates[-1])
+    run_until(pool, 0.35)
+    urgent = make_request(3, prompt=100, output=1, job_class=JobClass.INTERACTIVE)
+    late = Fate(request=urgent, pool=0, start_s=0.35)
+    pool.advance(0.35)
+    pool.start(late)
+    run_until(pool, 1e9)
+    assert [fate.first_s for fate in (fates[2], late, *fates[1::-1])] == sorted(
+        fate.first_s for fate in (*fates, late)
+    )
+    # what was read before others came first need not be read again
+    assert max(fate.finish_s for fate in fates) == pytest.approx(2.0, abs=0.1)
