@@ -9,7 +9,7 @@ import numpy as np
 from routing.bay import Was
 from routing.board import HeldJob
 from routing.forecast import at
-from routing.placement import Action, Placement
+from routing.placement import Action, Cause, Placement
 from routing.preemption import Blocked, Option, Terms
 
 HEADS_A_LOOK = 16
@@ -85,12 +85,19 @@ def _options(placement: Placement) -> tuple[Option, ...] | None:
 
 
 def _behind_training(placement: Placement) -> Option | None:
-    """The pool it waits for, if a training has a slot there that it lacks."""
-    i, view = placement.best, placement.view
+    """The pool it waits for, if a training there has a slot that it lacks, or time that prompts
+    before it could have."""
+    i, view, forecast = placement.best, placement.view, placement.forecast
     assert i is not None
     assert view is not None
+    assert forecast is not None
     lack = _lack(placement, i) if view.look.training_s.item(i) > 0 else None
-    return _option(placement, i, *lack) if lack is not None and lack[1][0] > 0 else None
+    if lack is None:
+        return None
+    was, (slots, kv, memory) = lack
+    if forecast[2] is Cause.READING:
+        slots = max(slots, 1)
+    return _option(placement, i, was, (slots, kv, memory)) if slots else None
 
 
 _Lack = tuple[Was, tuple[int, float, float]]

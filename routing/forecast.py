@@ -161,6 +161,10 @@ def _train_start(job: HeldJob, view: View, i: int, bay: Bay | Was) -> tuple[floa
         return bay.next_s, Cause.SPARE
     if view.lane.load_bytes.item(i) > bay.memory_open:
         return bay.next_s, Cause.MEMORY
+    late_s = view.late_s(i, bay.backlog_s)
+    if late_s > 0:
+        # others wait there until prompts have been read, and would wait longer beside it
+        return late_s, Cause.READING
     return (0.0, Cause.FREE) if bay.fence_s > SLICE_S else (bay.fence_s, Cause.FENCED)
 
 

@@ -126,6 +126,18 @@ def test_urgent_work_has_training_make_room_and_it_goes_on_later() -> None:
     assert found.share > 0.9
 
 
+def test_training_pauses_while_more_prompts_wait_than_are_soon_read() -> None:
+    """Twenty seconds of prompts come at once; beside training they would take more than 21."""
+    jam = [
+        make_request(number, arrive_s=2.0, prompt=1000, output=1, job_class=JobClass.INTERACTIVE)
+        for number in range(20)
+    ]
+    outcome = play(jam, slots=40)
+    assert max(fate.finish_s for fate in outcome.fates) < 2.0 + 20.0 + 0.6
+    assert training_figures(outcome, 1.0).pauses == 1
+    assert outcome.pools[0].training.tokens < 2000.0 + 500.0
+
+
 def test_a_batch_job_makes_room_for_an_urgent_one_and_ends_later_with_all_its_tokens() -> None:
     long = make_request(0, output=2000, job_class=JobClass.BATCH)
     urgent = make_request(1, arrive_s=3.0, job_class=JobClass.INTERACTIVE)
