@@ -2,6 +2,7 @@
 
 #ifdef NOIDLE_AMX
 #include "tiles.h"
+#include "wide.h"
 #endif
 
 template <int N, int kind>
@@ -26,13 +27,20 @@ static void product_rows(const Product& p, int64_t block, const Operand& x, int6
   }
 }
 
+#ifdef NOIDLE_AMX
+static ChunkMemory& chunk_memory() {
+  static thread_local ChunkMemory memory;
+  return memory;
+}
+#endif
+
 static void product_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
                           int64_t rows) {
   const Weight& w = *p.weight;
 #ifdef NOIDLE_AMX
-  static thread_local ChunkMemory memory;
+  ChunkMemory& memory = chunk_memory();
   if (x.form == Form::kPanels) return direct_chunk(p, first, last, x, rows, memory);
-  if (x.form == Form::kPlain && rows > 1) return wide_chunk(p, first, last, x, rows, memory);
+  if (x.form == Form::kTiles) return wide_chunk(p, first, last, x, rows, memory);
 #endif
   for (int64_t block = first; block < last; block++) {
     if (w.kind == kBf16) product_rows<kBf16>(p, block, x, rows);
@@ -47,8 +55,8 @@ static int64_t chunk_blocks(const Weight& w, int64_t rows, int threads) {
   int64_t fitting = kChunkBytes / block_bytes(w);
 #ifdef NOIDLE_AMX
   if (w.kind != kFloat && rows > (w.kind == kBf16 ? kDirectRows : kFewRows)) {
-    int64_t fair = block_count(w) / (4 * threads);
-    fitting = std::min(kChunkPanelBytes / (32 * round_up(w.columns, 256)), fair);
+    int64_t fair = block_count(w) / (2 * threads);
+    fitting = std::min(2 * kStrips, fair);
   }
 #endif
   (void)rows, (void)threads;
@@ -75,3 +83,17 @@ static void run_products(Worker& worker, const Product* products, int count, con
     product_chunk(products[i], first, last, x, rows);
   });
 }
+
+#ifdef NOIDLE_AMX
+// The same for a gate and what it lets through, whose product is the next one's operand; all in
+// tiles.
+static void run_gated(Worker& worker, const Weight& gate, const Weight& up, const Operand& x,
+                      int64_t rows, const Operand& to) {
+  int64_t blocks = std::min(kStrips, chunk_blocks(gate, rows, worker.threads()));
+  TileSetting setting;
+  worker.each((block_count(gate) + blocks - 1) / blocks, [&](int64_t chunk) {
+    int64_t first = chunk * blocks, last = std::min(first + blocks, block_count(gate));
+    gated_chunk(gate, up, first, last, x, rows, chunk_memory(), to);
+  });
+}
+#endif

@@ -14,13 +14,15 @@ static void norm_row(const float* x, const float* weight, int64_t width, float e
   }
 }
 
-// gate = silu(gate) * up
+// silu(gate) * up
+INLINE Lanes::F gated(Lanes::F gate, Lanes::F up) {
+  Lanes::F down = Lanes::add(Lanes::set1(1), exponential(Lanes::sub(Lanes::zero(), gate)));
+  return Lanes::mul(Lanes::div(gate, down), up);
+}
+
 static void gate_row(float* gate, const float* up, int64_t width) {
-  for (int64_t i = 0; i < width; i += 16) {
-    Lanes::F x = Lanes::load(gate + i), one = Lanes::set1(1);
-    Lanes::F down = Lanes::add(one, exponential(Lanes::sub(Lanes::zero(), x)));
-    Lanes::store(gate + i, Lanes::mul(Lanes::div(x, down), Lanes::load(up + i)));
-  }
+  for (int64_t i = 0; i < width; i += 16)
+    Lanes::store(gate + i, gated(Lanes::load(gate + i), Lanes::load(up + i)));
 }
 
 // One head, in the half-split form; `cos` and `sin` hold half a head.

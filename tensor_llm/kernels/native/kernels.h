@@ -2,15 +2,16 @@
 #include "operand.h"
 // products use operands
 #include "products.h"
-#include "dispatch.h"
 // the softmax has the exponential that the gate uses
 #include "softmax.h"
+#include "elementwise.h"
+// wide products end with the gate
+#include "dispatch.h"
 #include "attention.h"
 #include "run_attention.h"
 #ifdef NOIDLE_AMX
 #include "run_attention_tiles.h"
 #endif
-#include "elementwise.h"
 #include "unpack.h"
 #include "embedding.h"
 #include "scratch.h"

@@ -1,9 +1,9 @@
 // Activations as the products want them.
 
 #ifdef NOIDLE_AMX
-static constexpr bool kTiles = true;
+static constexpr bool kHasTiles = true;
 #else
-static constexpr bool kTiles = false;
+static constexpr bool kHasTiles = false;
 #endif
 // up to so many rows packed weights are multiplied as bytes
 static constexpr int64_t kFewRows = 16;
@@ -17,6 +17,8 @@ static constexpr int64_t kRowMultiple = 32;
 enum class Form {
   // bfloat16 (rows, columns)
   kPlain,
+  // bfloat16 (rows / 16, columns / 32, 16, 32): the left side of a tile product
+  kTiles,
   // bfloat16 (rows / 16, columns / 2, 16, 2): the right side of a tile product
   kPanels,
   // signed bytes with a scale for each group, the group being that of the weights
@@ -37,7 +39,7 @@ struct Operand {
   int32_t* offsets;
   // elements between two rows
   int64_t stride;
-  int64_t groups;
+  int64_t columns, groups;
 };
 
 INLINE int64_t round_up(int64_t n, int64_t multiple) {
@@ -46,9 +48,11 @@ INLINE int64_t round_up(int64_t n, int64_t multiple) {
 
 static Form form_for(const Weight& w, int64_t rows) {
   if (w.kind == kFloat) return Form::kFloats;
-  if (w.kind == kBf16)
-    return kTiles && rows > 1 && rows <= kDirectRows ? Form::kPanels : Form::kPlain;
-  return kTiles && rows > kFewRows ? Form::kPlain : Form::kCodes;
+  if (w.kind == kBf16) {
+    if (!kHasTiles || rows == 1) return Form::kPlain;
+    return rows <= kDirectRows ? Form::kPanels : Form::kTiles;
+  }
+  return kHasTiles && rows > kFewRows ? Form::kTiles : Form::kCodes;
 }
 
 static size_t operand_bytes(int64_t rows, int64_t columns) {
@@ -64,6 +68,7 @@ static Operand lay_out_operand(char* memory, int64_t rows, const Weight& like) {
   x.stride = round_up(like.columns, 256);
   // rows a power of two apart would fall on each other in the caches
   if (x.form == Form::kPlain) x.stride += kRowGap;
+  x.columns = like.columns;
   x.groups = like.group ? (like.columns + like.group - 1) / like.group : 0;
   rows = round_up(rows, kRowMultiple);
   x.bf16 = (uint16_t*)memory;
@@ -127,9 +132,20 @@ static void fill_bf16(uint16_t* to, int64_t stride, const float* x, int64_t colu
   std::memset(to + filled, 0, size_t(stride - filled) * 2);
 }
 
+// Where 16 columns of a row lie in tiles.
+INLINE uint16_t* tile_lanes(const Operand& to, int64_t row, int64_t column) {
+  return to.bf16 + row / 16 * 16 * to.stride + column / 32 * 512 + row % 16 * 32 + column % 32;
+}
+
+static void fill_tiles(const Operand& to, int64_t row, const float* x, int64_t columns) {
+  for (int64_t i = 0; i < to.stride; i += 16)
+    Lanes::store_bf16(tile_lanes(to, row, i), i < columns ? Lanes::load(x + i) : Lanes::zero());
+}
+
 // Fills one row where rows lie apart; x is padded to 16 with zeros.
 static void fill_row(const Operand& to, int64_t row, const float* x, const Weight& like) {
   if (to.form == Form::kCodes) fill_codes(to, row, x, like);
+  else if (to.form == Form::kTiles) fill_tiles(to, row, x, like.columns);
   else if (to.form == Form::kFloats)
     fill_floats(to.floats + row * to.stride, to.stride, x, like.columns);
   else fill_bf16(to.bf16 + row * to.stride, to.stride, x, like.columns);

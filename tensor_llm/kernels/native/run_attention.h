@@ -2,7 +2,7 @@
 // one key head share each tile of keys and values, turned so that a tile's positions lie in
 // lanes.
 
-static constexpr int64_t kMostQueries = kTiles ? 128 : 32;
+static constexpr int64_t kMostQueries = kHasTiles ? 128 : 32;
 // positions of one step of the softmax
 static constexpr int64_t kTile = 32;
 

@@ -32,11 +32,19 @@ class Step {
     Product output = {&layer.output, batch_.x, m_.hidden, true};
     run_products(worker_, &output, 1, s_.attended, batch_.rows);
     norm(layer.mlp_norm, layer.gate);
+    make_inner(layer);
+    Product down = {&layer.down, batch_.x, m_.hidden, true};
+    run_products(worker_, &down, 1, s_.inner, batch_.rows);
+  }
+
+  void make_inner(const Layer& layer) {
+#ifdef NOIDLE_AMX
+    if (s_.narrow.form == Form::kTiles && s_.inner.form == Form::kTiles)
+      return run_gated(worker_, layer.gate, layer.up, s_.narrow, batch_.rows, s_.inner);
+#endif
     Product wide[] = {{&layer.gate, s_.gate, m_.mlp, false}, {&layer.up, s_.up, m_.mlp, false}};
     run_products(worker_, wide, 2, s_.narrow, batch_.rows);
     gate(layer.down);
-    Product down = {&layer.down, batch_.x, m_.hidden, true};
-    run_products(worker_, &down, 1, s_.inner, batch_.rows);
   }
 
   void run_head() {

@@ -1,15 +1,10 @@
 // Products by AMX: tiles of 16 rows of 64 bytes. Needs AMX-TILE, AMX-INT8 and AMX-BF16.
 //
-// With a few rows of activations bfloat16 weights are read as they lie, as the left side of a
-// tile product, with activations in panels as the right side. With many, and for packed weights,
-// a chunk of weights becomes panels, once for all rows of activations, which are the left side
-// then.
+// Here: with a few rows of activations bfloat16 weights are read as they lie, as the left side of a
+// tile product, with activations in panels as the right side. wide.h has the products of many.
 //
 // A panel is 16 rows as a tile's right side wants them: pairs of columns together, (columns / 2,
 // 16, 2).
-
-// of a chunk's weights as bfloat16: shares the second-level cache with activations
-static constexpr int64_t kChunkPanelBytes = 768 * 1024;
 
 // Memory of one thread's own, kept from call to call.
 class ThreadMemory {
@@ -33,7 +28,7 @@ class ThreadMemory {
 INLINE void settle(const void* written) { asm volatile("" : : "r"(written) : "memory"); }
 
 struct ChunkMemory {
-  ThreadMemory panels, rows;
+  ThreadMemory panels, rows, sums;
 };
 
 // Sets all tiles to 16 rows of 64 bytes, and back to what they were: torch's library uses the
@@ -139,48 +134,6 @@ INLINE void mirror(const void* from, int64_t pitch, Lanes::F* to) {
   mirror_rows(rows, to);
 }
 
-// 4 columns of 16 rows, whose codes lie side by side, as bfloat16: two rows of a panel.
-INLINE void unpack_to_panel(__m512i codes, __m512 scale, __m512 shift, uint16_t* to) {
-  const __m512i byte = _mm512_set1_epi32(255), half = _mm512_set1_epi32(0x8000);
-  __m512i bits[4];
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; j++) {
-    __m512i code = _mm512_and_si512(_mm512_srli_epi32(codes, 8 * j), byte);
-    __m512 weight = _mm512_fmadd_ps(_mm512_cvtepi32_ps(code), scale, shift);
-    bits[j] = _mm512_add_epi32(_mm512_castps_si512(weight), half);
-  }
-  // the second of a pair keeps its upper half, the first goes below it
-  const __mmask32 upper = 0xaaaaaaaa;
-  for (int j = 0; j < 4; j += 2) {
-    __m512i low = _mm512_srli_epi32(bits[j], 16);
-    _mm512_storeu_si512(to + j * 16, _mm512_mask_mov_epi16(low, upper, bits[j + 1]));
-  }
-}
-
-// One block of packed weights as a panel (padded columns / 2, 16, 2).
-static void unpack_panel(const Weight& w, int64_t block, uint16_t* to) {
-  const uint8_t* codes = (const uint8_t*)w.codes + block * block_bytes(w);
-  int64_t groups = (w.columns + w.group - 1) / w.group;
-  const uint16_t* scales = w.scales + block * groups * 16;
-  __m512 offset = _mm512_set1_ps(w.kind == kInt8 ? -128.0f : -8.0f);
-  for (int64_t g = 0; g < groups; g++) {
-    __m512 scale = Lanes::load_bf16(scales + g * 16), shift = _mm512_mul_ps(scale, offset);
-    for (int i = 0; i < w.group; i += w.kind == kInt8 ? 4 : 8) {
-      Lanes::Bytes both = Lanes::load_bytes(codes);
-      prefetch(codes);
-      codes += 64;
-      if (w.kind == kInt8) {
-        unpack_to_panel(both, scale, shift, to);
-        to += 64;
-        continue;
-      }
-      unpack_to_panel(Lanes::low_nibbles(both), scale, shift, to);
-      unpack_to_panel(Lanes::high_nibbles(both), scale, shift, to + 64);
-      to += 128;
-    }
-  }
-}
-
 // Writes c (32 weight rows, 32 activation rows) behind row m of two blocks' results.
 static void put_mirrored(const Product& p, int64_t block, int64_t m, int64_t rows,
                          const float* c) {
@@ -211,52 +164,6 @@ static LeftSide left_side(const Weight& w, int64_t block, ThreadMemory& memory) 
     std::memcpy(copy + r * width, from + r * w.columns, size_t(w.columns) * 2);
   settle(copy);
   return {copy, width};
-}
-
-// Two blocks of bfloat16 weights as panels, `size` apart.
-static void turn_panels(const Weight& w, int64_t block, ThreadMemory& memory, uint16_t* to,
-                        int64_t size) {
-  LeftSide left = left_side(w, block, memory);
-  for (int64_t down = 0; down < 2 && (block + down) * 16 < w.rows; down++)
-    for (int64_t k = 0; k < round_up(w.columns, 32); k += 32) {
-      Lanes::F pairs[16];
-      mirror(left.rows + down * 16 * left.stride + k, left.stride * 2, pairs);
-      for (int i = 0; i < 16; i++)
-        Lanes::store((float*)(to + down * size + k * 16) + i * 16, pairs[i]);
-    }
-}
-
-static void make_panels(const Weight& w, int64_t first, int64_t last, ChunkMemory& memory,
-                        uint16_t* panels, int64_t size) {
-  for (int64_t block = first; block < last; block++) {
-    uint16_t* to = panels + (block - first) * size;
-    if (w.kind != kBf16) unpack_panel(w, block, to);
-    else if ((block - first) % 2 == 0) turn_panels(w, block, memory.rows, to, size);
-  }
-  settle(panels);
-}
-
-// Many rows of activations.
-static void wide_chunk(const Product& p, int64_t first, int64_t last, const Operand& x,
-                         int64_t rows, ChunkMemory& memory) {
-  const Weight& w = *p.weight;
-  int64_t columns = round_up(w.columns, w.kind == kBf16 ? 32 : w.group), size = columns * 16;
-  uint16_t* panels = (uint16_t*)memory.panels.at_least((last - first) * size * 2);
-  make_panels(w, first, last, memory, panels, size);
-  alignas(64) float c[32 * 32];
-  for (int64_t m = 0; m < rows; m += 32) {
-    const uint16_t* left = x.bf16 + m * x.stride;
-    for (int64_t block = first; block < last; block += 2) {
-      const uint16_t* panel = panels + (block - first) * size;
-      bool one = block + 1 == last;
-      if (one) multiply_tiles<true>(left, x.stride, panel, panel, columns, nullptr, c);
-      else multiply_tiles<false>(left, x.stride, panel, panel + size, columns, nullptr, c);
-      for (int64_t i = 0; i < std::min<int64_t>(32, rows - m); i++) {
-        put(p, block, m + i, Lanes::load(c + i * 32));
-        if (!one) put(p, block + 1, m + i, Lanes::load(c + i * 32 + 16));
-      }
-    }
-  }
 }
 
 // A few rows of activations, in panels, against bfloat16 weights.

@@ -14,8 +14,8 @@ from tensor_llm.quantization import PackedWeight, WeightFormat, quantize
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.004, "int8": 0.012, "int4": 0.012}
 KINDS = list(TOLERANCE)
-# smaller than a tile, no multiple of anything, several chunks
-SIZES = [(1, 1), (16, 32), (37, 100), (130, 257), (320, 512)]
+# smaller than a tile, no multiple of anything, several chunks, columns in several parts
+SIZES = [(1, 1), (16, 32), (37, 100), (130, 257), (320, 512), (300, 1100)]
 ROWS = [1, 2, 3, 5, 8, 9, 16, 17, 33, 50]
 
 
@@ -38,7 +38,7 @@ def error(found: Tensor, wanted: Tensor) -> float:
 def make_plan(
     kind: str, *, heads: int, kv_heads: int, head_size: int = 16, extras: bool = False
 ) -> DecoderPlan:
-    hidden, mlp, vocabulary, seed = 64, 96, 75, iter(range(1000))
+    hidden, mlp, vocabulary, seed = 64, 112, 75, iter(range(1000))
 
     def project(rows: int, columns: int, biased: bool = False) -> Projection:
         bias = torch.randn(rows) if biased else None

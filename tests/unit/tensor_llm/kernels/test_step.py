@@ -57,11 +57,15 @@ def test_a_step_equals_its_torch_form_at_every_level(levels, kind, dtype, shape)
     ],
     ids=["grouped", "norms, biases, window", "more heads than a tile"],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, dtype):
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("int8", torch.float32), ("int8", torch.bfloat16), ("bfloat16", torch.bfloat16)],
+    ids=str,
+)
+def test_chunks_of_sequences_give_what_single_tokens_give(levels, shape, kind, dtype):
     """Two prompts in three calls, the first of them ending within a block, a tile and a run;
     only the wanted rows come back."""
-    plan = make_plan("int8", **shape)
+    plan = make_plan(kind, **shape)
     token_ST = some_tokens(plan, 2, 90)
     tables = torch.randperm(12).view(2, 6)
     single = DecodeStep(plan, make_blocks(plan, 12, 16, dtype))
