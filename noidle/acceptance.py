@@ -29,6 +29,8 @@ TURN_BYTES = 16
 """A template writes about five tokens around a message, and a token is about three bytes."""
 RETRY_S = 5.0
 """Suggested to a producer that is refused while no router tells better."""
+CLOSED_S = 3.0
+"""The same where acceptance is closed, which is looked at so often."""
 LABEL_SHELVES = 16
 """More would leave each set fewer heads."""
 HEARD_MS = 60_000
@@ -186,14 +188,18 @@ def too_long(job: AnyJob, context: int) -> InvalidJob:
 def crowded(held: int, retry_s: float | None = None) -> Overloaded:
     """`retry_s`: as the router reckons from how fast jobs start; absent: it did not tell."""
     after_s = RETRY_S if retry_s is None else retry_s
+    jobs = "1 job is" if held == 1 else f"{held} jobs are"
     return Overloaded(
-        f"{held} jobs are held already: send again in about {after_s:.0f} s",
+        f"{jobs} held already: send again in about {after_s:.0f} s",
         retry_after_s=after_s,
     )
 
 
 def closed(why: str) -> Overloaded:
-    return Overloaded(f"no more jobs are accepted now: {why}", retry_after_s=3.0)
+    return Overloaded(
+        f"no more jobs are accepted now: {why}; send again in about {CLOSED_S:.0f} s",
+        retry_after_s=CLOSED_S,
+    )
 
 
 def draw_seed(job: AnyJob, rng: random.Random) -> int:

@@ -182,7 +182,7 @@ class Driver:
             [status and status.model_copy(update={"accepted_ms": 0}) for status in jobs],
             [_timeless(board.result(job)) for job in JOBS],
             [board.decisions(job) for job in JOBS],
-            [_roughly(board.waited(job)) for job in JOBS],
+            _roughly(board.waited("a")),
             [self.events(job) for job in JOBS],
             sorted(status.id for status in board.jobs(10)),
         ]

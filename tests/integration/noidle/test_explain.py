@@ -38,7 +38,7 @@ def test_a_job_that_was_refused_is_explained_with_when_to_try_again(
     assert main(["explain", "late"]) == 0
     assert capsys.readouterr().out == (
         "job late (generate) has failed: it was not accepted:"
-        " 1 jobs are held already: send again in about 7 s\n"
+        " 1 job is held already: send again in about 7 s\n"
     )
     with pytest.raises(UnknownJob):
         client.job("late").status()
@@ -51,7 +51,7 @@ def test_so_is_one_that_came_while_acceptance_was_closed(client: Client, pool: H
     found = client.job("late").explain()
     assert (found.status.state, found.status.kind) == (JobState.FAILED, "train")
     assert found.status.why is not None
-    assert "no more jobs are accepted now: Redis uses 90" in found.status.why
+    assert "now: Redis uses 90 of its 100 MiB; send again in about 3 s" in found.status.why
     pool.redis.delete(keys.FULL)
     # accepted after all, it is a job like any other
     client.train("t", model="m", id="late")
