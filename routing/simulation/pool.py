@@ -2,57 +2,22 @@
 knows nothing of who sent them there.
 
 An engine step reads one part of an unread prompt, by class and then the one with the least left,
-and makes one token for each sequence
-whose prompt is read, that one among them if it is its last part, in one pass over the weights: what
-the engines of noidle do. Between two changes all steps are alike, so time is counted in steps: a
-sequence with 100 tokens to make ends 100 steps on, however long a step takes meanwhile. A start, an
-end or a prompt that is read changes the length of a step at once, not at the next step's beginning.
-Training takes a share of the time, so steps take longer beside it."""
+and makes one token for each sequence whose prompt is read, that one among them if it is its last
+part, in one pass over the weights: what the engines of noidle do. Between two changes all steps are
+alike, so time is counted in steps: a sequence with 100 tokens to make ends 100 steps on, however
+long a step takes meanwhile. A start, an end or a prompt that is read changes the length of a step
+at once, not at the next step's beginning. Training takes a share of the time, so steps take longer
+beside it."""
 
 import heapq
 import math
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple
 
 from routing.simulation.described import DescribedPool
+from routing.simulation.due import Due, Point, Run, turn
 from routing.simulation.paces import Paces
 from routing.simulation.prefixes import Prefixes
 from routing.simulation.request import Fate
 from routing.simulation.training import Training
-
-
-class _Point(IntEnum):
-    JOIN = 0  # the prompt's last part is under way: this step makes the first token
-    FIRST = 1  # the first token is there
-    LAST = 2  # all are
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    fate: Fate
-    # the step that makes its first token here; infinite until its prompt's turn comes
-    join_step: float = math.inf
-    decodes: bool = False
-    # tokens of its prompt that are not read; absent until its first turn
-    left: float | None = None
-    # how often its prompt had its turn: what was due of an earlier turn never comes
-    turns: int = 0
-    # it was evicted, and what is due of it never comes
-    gone: bool = False
-
-
-class _Due(NamedTuple):
-    at_step: float
-    # so that no two of them are alike
-    number: int
-    point: _Point
-    run: _Run
-    turn: int
-
-    @property
-    def void(self) -> bool:
-        return self.run.gone or self.turn != self.run.turns
 
 
 class SimulatedPool:
@@ -73,15 +38,16 @@ class SimulatedPool:
         self.paces = Paces(described)
         self._now_s = 0.0
         self._steps = 0.0
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, Run] = {}
         # the first of them is being read
-        self._unread: list[_Run] = []
+        self._unread: list[Run] = []
         self._read_from_step = 0.0
         self._read_at_step = math.inf
         # seconds a step spends on the prompt that is read, and those of its last part
         self._part_s = self._last_part_s = 0.0
         self._decoding = 0
-        self._due: list[_Due] = []
+        self._due: list[Due] = []
+        self._serial = 0
         self._prefixes = Prefixes(described.cache_tokens, described.kv_tokens)
         self._mark()
 
@@ -113,7 +79,7 @@ class SimulatedPool:
         self.runs += 1
         self.kv_tokens += fate.request.kv_tokens
         self._prefixes.join(fate.request)
-        run = self._runs[fate.request.number] = _Run(fate)
+        run = self._runs[fate.request.number] = Run(fate)
         self._unread.append(run)
         self._turn_to_next()
         self._share()
@@ -134,7 +100,7 @@ class SimulatedPool:
         self._share()
         return run.fate
 
-    def _keep(self, run: _Run) -> None:
+    def _keep(self, run: Run) -> None:
         """What it made is kept."""
         fate = run.fate
         before = fate.made
@@ -202,13 +168,13 @@ class SimulatedPool:
                 continue
             run = due.run
             match due.point:
-                case _Point.JOIN:
+                case Point.JOIN:
                     self._part_s = self._last_part_s
                     self._decoding += 1
                     run.decodes = True
-                case _Point.FIRST:
+                case Point.FIRST:
                     run.fate.first_s = now_s
-                case _Point.LAST:
+                case Point.LAST:
                     run.fate.finish_s = now_s
                     ended.append(self._runs.pop(due.number).fate)
         self._decoding -= len(ended)
@@ -230,7 +196,7 @@ class SimulatedPool:
         begun_s = self._begun_s()
         return self._steps + (now_s - begun_s) / self._step_s() if now_s > begun_s else self._steps
 
-    def _made_here(self, run: _Run, steps: float) -> int:
+    def _made_here(self, run: Run, steps: float) -> int:
         """The last token is never cut off: with it a run ends."""
         if steps <= run.join_step:
             return 0
@@ -264,7 +230,7 @@ class SimulatedPool:
         elif not first.decodes:
             read = (self._steps - self._read_from_step) * self.described.chunk_tokens
             before, first.left = first.left, max((first.left or 0.0) - read, 1.0)
-            if min(self._unread, key=_turn) is first:
+            if min(self._unread, key=turn) is first:
                 first.left = before
             else:
                 first.turns += 1
@@ -284,14 +250,15 @@ class SimulatedPool:
         self._read_from_step, self._read_at_step = self._steps, self._steps + parts
         run.turns += 1
         join = run.join_step = self._read_at_step - 1
-        self._expect(join, _Point.JOIN, run)
+        self._expect(join, Point.JOIN, run)
         if not fate.made:
-            self._expect(join + 1, _Point.FIRST, run)
-        self._expect(join + fate.request.output - fate.made, _Point.LAST, run)
+            self._expect(join + 1, Point.FIRST, run)
+        self._expect(join + fate.request.output - fate.made, Point.LAST, run)
 
-    def _expect(self, at_step: float, point: _Point, run: _Run) -> None:
-        due = _Due(at_step, run.fate.request.number, point, run, run.turns)
-        heapq.heappush(self._due, due)
+    def _expect(self, at_step: float, point: Point, run: Run) -> None:
+        self._serial += 1
+        number = run.fate.request.number
+        heapq.heappush(self._due, Due(at_step, number, point, self._serial, run, run.turns))
 
     def _finish_reading(self, now_s: float) -> None:
         fate = self._unread.pop(0).fate
@@ -302,14 +269,7 @@ class SimulatedPool:
     def _read_next(self) -> None:
         self._part_s, self._read_at_step = 0.0, math.inf
         if self._unread:
-            first = min(self._unread, key=_turn)
+            first = min(self._unread, key=turn)
             self._unread.remove(first)
             self._unread.insert(0, first)
             self._begin_reading()
-
-
-def _turn(run: _Run) -> tuple[int, float, int]:
-    """Prompts are read by class, then the one with the least left, as in the engines."""
-    fate = run.fate
-    left = fate.request.prompt + fate.made if run.left is None else run.left
-    return fate.rank, left, fate.request.number
