@@ -39,6 +39,8 @@ class Explanation:
     router: RouterDetail | None = None
     # it is held and no router runs
     unheard: bool = False
+    # pools that were there lately, and seconds since they were last heard of
+    silent: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"job {self.status.id} ({self.status.kind}) {state_in_words(self.status)}"]
@@ -58,6 +60,8 @@ class Explanation:
             yield f"{jobs} that ask for the same came before it"
         if self.unheard:
             yield NO_ROUTER
+        for pool, age_s in self.silent:
+            yield f"{pool} was last heard of {age_s:.1f} s ago and gets nothing"
         held = self.status.state is JobState.HELD
         if held and self.router and self.router.profile == ProfileName.TRAINING_FIRST:
             yield (
@@ -84,6 +88,7 @@ class Explanation:
             "first": row.first if row else None,
             "first_decisions": [_plain(one) for one in row.decisions] if row else None,
             "router": _plain(self.router),
+            "silent": dict(self.silent) or None,
             "decisions": [_plain(one) for one in self.decisions],
         }
         return {name: value for name, value in data.items() if value is not None}

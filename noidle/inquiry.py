@@ -14,6 +14,9 @@ from noidle.record import read_decisions, read_status, read_waited
 from noidle.results import JobState, JobStatus
 from noidle.snapshot import RouterDetail
 
+SILENT_S = 3.0
+"""A pool that says nothing for so long has no snapshot any more."""
+
 
 def inquire(client: redis.Redis, job_id: str) -> Explanation | None:
     """All that is known of a job, a refused one too; None if there is no trace of it."""
@@ -23,6 +26,7 @@ def inquire(client: redis.Redis, job_id: str) -> Explanation | None:
     held = status.state is JobState.HELD
     with reachable(client):
         told = client.get(keys.ROUTER)
+        silent = _silent(client) if held else ()
     return Explanation(
         status=status,
         decisions=tuple(read_decisions(client, job_id)),
@@ -30,7 +34,17 @@ def inquire(client: redis.Redis, job_id: str) -> Explanation | None:
         row=_row(client, job_id) if held else None,
         router=RouterDetail.model_validate_json(told) if isinstance(told, str) else None,
         unheard=held and told is None,
+        silent=silent,
     )
+
+
+def _silent(client: redis.Redis) -> tuple[tuple[str, float], ...]:
+    """Pools that were there a minute ago and say nothing: no decision names them."""
+    seconds, micros = client.time()
+    now_ms = seconds * 1000 + micros / 1000
+    found = cast("list[tuple[str, float]]", client.zrange(keys.POOLS, 0, -1, withscores=True))
+    ages = [(pool, (now_ms - heard_ms) / 1000) for pool, heard_ms in found]
+    return tuple((pool, round(age_s, 1)) for pool, age_s in ages if age_s > SILENT_S)
 
 
 def _row(client: redis.Redis, job_id: str) -> Row | None:

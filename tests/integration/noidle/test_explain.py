@@ -105,6 +105,20 @@ def test_a_job_far_behind_is_explained_by_the_first_of_its_kind(
     assert set(first.waited.causes) == {"full"}
 
 
+def test_a_pool_that_fell_silent_is_named_where_somebody_waits(
+    client: Client, pool: HandPool
+) -> None:
+    job = client.generate("x", model="m")
+    now_ms = pool.board.now_ms()
+    pool.redis.zadd(keys.POOLS, {"cuda@a": now_ms - 12_000, "cpu@here": now_ms})
+    found = job.explain()
+    assert [name for name, _ in found.silent] == ["cuda@a"]
+    assert "cuda@a was last heard of 12." in str(found)
+    assert found.as_json()["silent"]["cuda@a"] > 11
+    pool.start(job.id)
+    assert job.explain().silent == ()
+
+
 def test_what_a_job_waited_for_stays_when_it_is_done(client: Client, pool: HandPool) -> None:
     job = client.generate("x", model="m", max_tokens=1)
     why = Decision(job=job.id, at_ms=1, action="wait", cause="spare", reason="kept")
