@@ -49,41 +49,56 @@ class StripAhead {
   int64_t pitch_ = 1, bytes_ = 0, at_ = 0;
 };
 
-// 4 columns of 16 rows, whose codes lie side by side, as bfloat16: two rows of a panel.
+// One code of each 32 bits as a weight, and what rounds it to bfloat16 once its upper half is taken.
+// The code is made the upper digits of a number whose exponent makes its lowest digit 1; `shift`
+// takes back what that and the codes' offset add. No step but the last rounds.
+template <int bits, int at>
+INLINE __m512i weight_bits(__m512i codes, __m512 scale, __m512 shift) {
+  constexpr int kTop = 23 - bits - at;
+  const __m512i mask = _mm512_set1_epi32(((1 << bits) - 1) << (23 - bits));
+  const __m512i exponent = _mm512_set1_epi32((127 + bits) << 23);
+  codes = kTop < 0 ? _mm512_srli_epi32(codes, std::max(0, -kTop))
+                   : _mm512_slli_epi32(codes, std::max(0, kTop));
+  // (codes & mask) | exponent
+  codes = _mm512_ternarylogic_epi32(codes, mask, exponent, 0xea);
+  __m512 weight = _mm512_fmadd_ps(_mm512_castsi512_ps(codes), scale, shift);
+  return _mm512_add_epi32(_mm512_castps_si512(weight), _mm512_set1_epi32(0x8000));
+}
+
+// 4 columns of 16 rows, whose codes lie side by side, as bfloat16: two rows of a panel. Of each
+// byte the bits from `at` on.
+template <int bits, int at>
 INLINE void unpack_to_panel(__m512i codes, __m512 scale, __m512 shift, uint16_t* to) {
-  const __m512i byte = _mm512_set1_epi32(255), half = _mm512_set1_epi32(0x8000);
-  __m512i bits[4];
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; j++) {
-    __m512i code = _mm512_and_si512(_mm512_srli_epi32(codes, 8 * j), byte);
-    __m512 weight = _mm512_fmadd_ps(_mm512_cvtepi32_ps(code), scale, shift);
-    bits[j] = _mm512_add_epi32(_mm512_castps_si512(weight), half);
-  }
   // the second of a pair keeps its upper half, the first goes below it
   const __mmask32 upper = 0xaaaaaaaa;
-  for (int j = 0; j < 4; j += 2) {
-    __m512i low = _mm512_srli_epi32(bits[j], 16);
-    _mm512_storeu_si512(to + j * 16, _mm512_mask_mov_epi16(low, upper, bits[j + 1]));
-  }
+  __m512i low = _mm512_srli_epi32(weight_bits<bits, at>(codes, scale, shift), 16);
+  __m512i high = weight_bits<bits, at + 8>(codes, scale, shift);
+  _mm512_storeu_si512(to, _mm512_mask_mov_epi16(low, upper, high));
+  low = _mm512_srli_epi32(weight_bits<bits, at + 16>(codes, scale, shift), 16);
+  high = weight_bits<bits, at + 24>(codes, scale, shift);
+  _mm512_storeu_si512(to + 32, _mm512_mask_mov_epi16(low, upper, high));
 }
 
 // 32 columns of one block of packed weights as a panel.
 INLINE void unpack_panel(const Weight& w, int64_t block, int64_t step, uint16_t* to) {
   int64_t groups = (w.columns + w.group - 1) / w.group;
   __m512 scale = Lanes::load_bf16(w.scales + (block * groups + step * 32 / w.group) * 16);
-  __m512 shift = _mm512_mul_ps(scale, _mm512_set1_ps(w.kind == kInt8 ? -128.0f : -8.0f));
   const uint8_t* codes = (const uint8_t*)w.codes + block * block_bytes(w);
   if (w.kind == kInt8) {
+    __m512 shift = _mm512_mul_ps(scale, _mm512_set1_ps(-256 - 128));
     codes += step * 512;
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
-      unpack_to_panel(Lanes::load_bytes(codes + i * 64), scale, shift, to + i * 64);
+      unpack_to_panel<8, 0>(Lanes::load_bytes(codes + i * 64), scale, shift, to + i * 64);
     return;
   }
+  __m512 shift = _mm512_mul_ps(scale, _mm512_set1_ps(-16 - 8));
   codes += step * 256;
+#pragma GCC unroll 4
   for (int i = 0; i < 4; i++) {
     Lanes::Bytes both = Lanes::load_bytes(codes + i * 64);
-    unpack_to_panel(Lanes::low_nibbles(both), scale, shift, to + i * 128);
-    unpack_to_panel(Lanes::high_nibbles(both), scale, shift, to + i * 128 + 64);
+    unpack_to_panel<4, 0>(both, scale, shift, to + i * 128);
+    unpack_to_panel<4, 4>(both, scale, shift, to + i * 128 + 64);
   }
 }
 
