@@ -97,7 +97,7 @@ class _Job(BaseModel):
     # seconds after acceptance in which the job must have started; else it ends expired
     expires_s: Number | None = Field(default=None, gt=0, le=30 * 86_400)
     # seconds after acceptance in which the job must have ended; one that no pool could end by
-    # then is refused at once
+    # then is refused at once, and one that runs ends at its next step, failed, with what it has
     deadline_s: Number | None = Field(default=None, gt=0, le=30 * 86_400)
     # seconds the result stays readable after the end
     keep_s: Whole = Field(default=86_400, ge=1, le=7 * 86_400)

@@ -30,8 +30,8 @@ class _Wire(BaseModel):
 
 
 class JobError(_Wire):
-    """Why a job failed. `code` is one of: invalid, unplaceable, deadline,
-    crashed, engine, internal."""
+    """Why a job failed. `code` is one of: invalid, unplaceable, deadline, crashed, engine,
+    overloaded, internal."""
 
     code: str
     message: str
@@ -190,7 +190,7 @@ class Decision(_Wire):
 
     job: str
     at_ms: int
-    # lease, wait, preempt, or unplaceable
+    # lease, wait, preempt, refused, or unplaceable
     action: str
     # what the job waits for from now on, or where it is leased waited for until now: a word that
     # noidle.waiting puts into words
