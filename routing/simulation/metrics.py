@@ -74,6 +74,9 @@ class TrainingFigures:
     share: float
     # slices that made room before they were over
     pauses: int
+    # the most it would have had in one pool all the time beside these very answers, since engines
+    # give it no more than a share
+    aboard_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +166,16 @@ def _goodput(fates: Sequence[Fate], ttft_bound_s: float, makespan_s: float) -> G
 def training_figures(outcome: Outcome, leftover_tokens: float) -> TrainingFigures:
     """Where nothing was left, the share is 1."""
     tokens = sum(pool.training.tokens for pool in outcome.pools)
+    end_s = max(fate.finish_s for fate in outcome.fates)
+    aboard = max(
+        pool.paces.training_s(end_s) * (pool.described.train_tokens_per_s or 0.0)
+        for pool in outcome.pools
+    )
     return TrainingFigures(
         tokens=tokens,
         leftover_tokens=leftover_tokens,
         share=tokens / leftover_tokens if leftover_tokens else 1.0,
+        aboard_tokens=aboard,
         pauses=sum(pool.training.pauses for pool in outcome.pools),
     )
 

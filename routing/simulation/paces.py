@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from routing.simulation.described import DescribedPool
+from routing.simulation.training import BESIDE, LEAST
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +32,14 @@ class Paces:
             self._beside.append(beside)
         else:
             self._decoding[-1], self._part_s[-1], self._beside[-1] = decoding, part_s, beside
+
+    def training_s(self, end_s: float) -> float:
+        """Seconds that a training aboard from the beginning would have had until then by the
+        engines' rule, as if every prompt were of a higher class."""
+        lengths_s = np.diff(np.append(np.minimum(self._from_s, end_s), end_s))
+        decodes = np.where(np.array(self._decoding) > 0, BESIDE, 1.0)
+        share = np.where(np.array(self._part_s) > 0, LEAST, decodes)
+        return float((lengths_s * share).sum())
 
     def closed(self) -> "Aboard":
         """All that was noted, as it is looked up."""

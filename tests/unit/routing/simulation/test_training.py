@@ -112,7 +112,11 @@ def test_training_goes_on_behind_a_trace_until_its_last_answer() -> None:
     outcome = play(requests)
     end_s = max(fate.finish_s for fate in outcome.fates)
     # each answer takes twice 0.1 s, half of it for training
-    assert outcome.pools[0].training.tokens == pytest.approx(1000 * (end_s - 0.3), rel=0.02)
+    tokens = outcome.pools[0].training.tokens
+    assert tokens == pytest.approx(1000 * (end_s - 0.3), rel=0.02)
+    assert training_figures(outcome, 2 * tokens).share == 0.5
+    # there is no other pool; parts that were under way when a prompt came are all that differs
+    assert training_figures(outcome, 1.0).aboard_tokens == pytest.approx(tokens, rel=0.02)
 
 
 def test_urgent_work_has_training_make_room_and_it_goes_on_later() -> None:
