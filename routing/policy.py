@@ -5,13 +5,12 @@ forecast and order are its neighbours. Does no I/O, so that a simulation can rep
 
 import math
 from collections.abc import Iterable
-from functools import partial
-from itertools import repeat
 
 from noidle.jobs import EngineName, JobClass
 from noidle.snapshot import ModelInfo
 from routing.board import HeldJob
 from routing.cluster import Cluster, length_key
+from routing.decided import Decided
 from routing.facts import Column
 from routing.forecast import best, decode_s, rank, unread
 from routing.lane import Lane
@@ -48,7 +47,7 @@ def decide(
     profile: Profile = RESPONSE_FIRST,
     *,
     deep: bool = True,
-) -> list[Placement]:
+) -> Decided:
     """One look at all held jobs, in the order they are served.
 
     Each job goes where it is predicted to end first. If that pool is full and waiting for it
@@ -96,33 +95,38 @@ class _Decider:
         self.views: dict[_ViewKey, View] = {}
         self.lanes: dict[tuple[str, bool], Lane] = {}
 
-    def decide(self, ranks: Iterable[Rank], *, deep: bool) -> list[Placement]:
+    def decide(self, ranks: Iterable[Rank], *, deep: bool) -> Decided:
         placements: list[Placement] = []
+        behind: list[HeldJob] = []
         # jobs that a pool could run, and those of them that came when nothing was free
         seen = shown = glances = 0
         over = False
         for group in ranks:
             unasked = not group.has_deadlines()
             if over and (unasked or glances >= GLANCES):
-                placements += self.passed_by_all(group.jobs())
+                behind += group.jobs()
                 continue
             jobs = group.in_turn(self.turns)
             for number, job in enumerate(jobs):
                 shown += self.look.slots_left <= 0
                 over = over or shown > WAITING_SHOWN or (seen >= LOOKED_AT and not deep)
+                if over and (unasked or glances >= GLANCES):
+                    behind += jobs[number:]
+                    break
                 if not over:
                     placement = self.place(job)
                     seen += placement.best is not None
-                elif unasked or glances >= GLANCES:
-                    placements += self.passed_by_all(jobs[number:])
-                    break
-                elif job.deadline_ms is not None:
+                    placements.append(placement)
+                    continue
+                late = None
+                if job.deadline_ms is not None:
                     glances += 1
-                    placement = self.glance(job)
+                    late = self.glance(job)
+                if late is None:
+                    behind.append(job)
                 else:
-                    placement = self.passed_by(job)
-                placements.append(placement)
-        return placements
+                    placements.append(late)
+        return Decided(placements, behind, self.peek)
 
     def place(self, job: HeldJob) -> Placement:
         view = self.view(job)
@@ -147,21 +151,12 @@ class _Decider:
         self.wait(job, view, i, forecast, need)
         return Placement(job, Action.WAIT, view, need, moment, rows, i, forecast, spurns)
 
-    def glance(self, job: HeldJob) -> Placement:
-        """Takes nothing from anybody: a job that must wait waits, one that is late is refused."""
+    def glance(self, job: HeldJob) -> Placement | None:
+        """Takes nothing from anybody: a job that is late is refused, others wait."""
         seen = self.peek(job)
         if seen.forecast is not None and self.is_late(job, seen.forecast[0]):
             return seen._replace(action=Action.REFUSED)
-        return self.passed_by(job)
-
-    def passed_by(self, job: HeldJob) -> Placement:
-        return Placement(job, Action.WAIT, peek=self.peek)
-
-    def passed_by_all(self, jobs: Iterable[HeldJob]) -> list[Placement]:
-        """Hundreds a look: this way each takes a third of the time."""
-        rest = {**Placement._field_defaults, "peek": self.peek}.values()
-        fields = zip(jobs, repeat(Action.WAIT), *map(repeat, rest))
-        return list(map(partial(tuple.__new__, Placement), fields))
+        return None
 
     def peek(self, job: HeldJob) -> Placement:
         """How it would fare if it were next; for whoever wants to know, later on."""

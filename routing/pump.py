@@ -223,11 +223,11 @@ class Pump:
         # 2. who goes where
         placements = decide(held, cluster, now_ms, self._roster, self._profile, deep=deep)
         leased = self._lease(role, self._room.granted(placements, now_ms), now_ms)
-        self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
+        self._spurned = len(held) >= HEADS and any(one.spurns for one in placements.looked)
         # 3. what becomes of the others
-        hopeless = self._patience.exhausted(placements, now_ms, any_pool=bool(cluster.pools))
+        hopeless = self._patience.exhausted(placements.looked, now_ms, any_pool=bool(cluster.pools))
         self._fail("unplaceable", hopeless, now_ms)
-        late = [one for one in placements if one.action is Action.REFUSED]
+        late = [one for one in placements.looked if one.action is Action.REFUSED]
         self._fail("deadline", late, now_ms)
         self.counters.preempted += self._room.make(role, placements, now_ms)
         due = [

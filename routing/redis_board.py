@@ -39,6 +39,7 @@ from routing.redis_lessons import RedisLessons
 MEMORY_SHARE = 0.8
 """Share of Redis's memory limit above which no job is accepted: scripts go on, the rest fails."""
 FULL_MS = 3_000
+HEADS_APART = "\x1e"
 
 
 class RedisBoard(RedisLessons):
@@ -64,6 +65,10 @@ class RedisBoard(RedisLessons):
         # by token: how far the stream of each claimed run is
         self._positions: dict[str, wire.Position] = {}
         self._turn = 0
+        # as they were last read: what did not change keeps its record
+        self._known_heads: dict[str, HeldJob] = {}
+        self._known_loads: dict[str, PoolLoad] = {}
+        self._known_snapshots: dict[str, PoolSnapshot] = {}
 
     def now_ms(self) -> int:
         with reachable(self._client):
@@ -105,25 +110,40 @@ class RedisBoard(RedisLessons):
         return found is not None
 
     def held(self, per_set: int) -> list[HeldJob]:
-        return _to_held(self._call("held", *self._heads(per_set)))
+        return self._to_held(self._call("held", *self._heads(per_set)))
 
     def loads(self) -> dict[str, PoolLoad]:
-        return wire.to_loads(self._call("loads"))
+        return self._to_loads(self._call("loads"))
 
     def waiting(self, per_set: int) -> tuple[list[HeldJob], dict[str, PoolLoad]]:
         heads, loads = (self._scripts["held"], self._heads(per_set)), (self._scripts["loads"], ())
         with reachable(self._client):
             held, promised = together(self._client, heads, loads)
-        return _to_held(held), wire.to_loads(promised)
+        return self._to_held(held), self._to_loads(promised)
+
+    def _to_held(self, answer: str) -> list[HeldJob]:
+        """Of a thousand heads nearly all are as they were at the last look."""
+        texts = answer.split(HEADS_APART) if answer else []
+        known = self._known_heads
+        heads = {text: known.get(text) or wire.to_held(json.loads(text)) for text in texts}
+        self._known_heads = heads
+        return list(heads.values())
+
+    def _to_loads(self, answer: str) -> dict[str, PoolLoad]:
+        self._known_loads = wire.to_loads(answer, self._known_loads)
+        return self._known_loads
 
     def _heads(self, per_set: int) -> list[Argument]:
         self._turn += 1
         return [per_set, HEADS_A_CLASS, self._turn, self._lease_ms]
 
     def pools(self) -> list[PoolSnapshot]:
-        return [
-            PoolSnapshot.model_validate_json(text) for text in self._call("snapshots", "snapshot")
-        ]
+        known = self._known_snapshots
+        self._known_snapshots = {
+            text: known.get(text) or PoolSnapshot.model_validate_json(text)
+            for text in self._call("snapshots", "snapshot")
+        }
+        return list(self._known_snapshots.values())
 
     def details(self) -> list[PoolDetail]:
         return [PoolDetail.model_validate_json(text) for text in self._call("snapshots", "detail")]
@@ -279,10 +299,6 @@ class RedisBoard(RedisLessons):
         found = self._call("jobs", limit, *record.STATUS_FIELDS)
         shown = [record.status_of(job, values, decision) for job, decision, values in found]
         return [status for status in shown if status]
-
-
-def _to_held(answer: str) -> list[HeldJob]:
-    return [wire.to_held(entry) for entry in json.loads(answer)]
 
 
 def _flat(groups: Iterable[list[Argument]]) -> list[Argument]:

@@ -10,6 +10,7 @@ from noidle.snapshot import PoolSnapshot, Pressure
 from routing.blocked import blocked_heads
 from routing.board import PumpRole
 from routing.causes import ROOM
+from routing.decided import Decided
 from routing.explanation import decision_of
 from routing.order import RANKS
 from routing.placement import Placement
@@ -44,11 +45,11 @@ class RoomMaker:
         self._kept: dict[tuple[str, str], tuple[int, int]] = {}
         self._rests_until_ms = 0
 
-    def granted(self, placements: Sequence[Placement], now_ms: int) -> list[Placement]:
+    def granted(self, placements: Decided, now_ms: int) -> list[Placement]:
         """Those that may take what they were given: room made for others is not for lower ones."""
         if self._kept:
             self._forget(placements, now_ms)
-        return [one for one in placements if one.grant and self._allows(one)]
+        return [one for one in placements.looked if one.grant and self._allows(one)]
 
     def _allows(self, placement: Placement) -> bool:
         if not self._kept or placement.pool is None:
@@ -62,11 +63,11 @@ class RoomMaker:
         """Room is being made for it, and it was told so."""
         return any(job == job_id for _, job in self._kept)
 
-    def make(self, role: PumpRole, placements: Sequence[Placement], now_ms: int) -> int:
+    def make(self, role: PumpRole, placements: Decided, now_ms: int) -> int:
         """Has runs leave for those that wait too long; says how many were asked."""
         if now_ms < self._rests_until_ms:
             return 0
-        blocked = blocked_heads(placements, self.terms, now_ms)
+        blocked = blocked_heads(placements.looked, self.terms, now_ms)
         if not blocked:
             return 0
         pools = {name for one in blocked for option in one.options for name in option.sharers}
@@ -78,7 +79,7 @@ class RoomMaker:
         if not asked:
             self._rests_until_ms = now_ms + REST_MS
         else:
-            self._board.note(_notes(asked, placements, now_ms))
+            self._board.note(_notes(asked, placements.looked, now_ms))
         return len(asked)
 
     def relieve(self, role: PumpRole, pools: Iterable[PoolSnapshot], now_ms: int) -> int:
@@ -87,8 +88,8 @@ class RoomMaker:
         runs = relieve(self._board.running(short)) if short else []
         return sum(self._board.preempt(role, [_stop(run, now_ms) for run in runs]))
 
-    def _forget(self, placements: Sequence[Placement], now_ms: int) -> None:
-        waiting = {one.job.id for one in placements}
+    def _forget(self, placements: Decided, now_ms: int) -> None:
+        waiting = {job.id for job in placements.jobs()}
         self._kept = {
             place: kept
             for place, kept in self._kept.items()

@@ -3,6 +3,7 @@ order of both; the scripts in routing/scripts say the same in their heads."""
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from noidle.jobs import EngineName, JobClass, parse_job
@@ -36,6 +37,7 @@ VERDICTS = {
     "d": Verdict.OVERDUE,
     "l": Verdict.LOST,
 }
+_NONE: Mapping[str, PoolLoad] = MappingProxyType({})
 _BOARD_TIMES = frozenset({"held_ms", "total_ms", "ttft_ms"})
 
 
@@ -185,11 +187,13 @@ def to_run(entry: list[Any]) -> Run:
     )
 
 
-def to_loads(answer: str) -> dict[str, PoolLoad]:
-    return {
-        pool: PoolLoad(in_flight=count, kv_tokens=kv, memory_bytes=memory, alone=alone)
-        for pool, (count, kv, memory, alone) in json.loads(answer).items()
-    }
+def to_loads(answer: str, known: Mapping[str, PoolLoad] = _NONE) -> dict[str, PoolLoad]:
+    """A pool of which nothing changed keeps its record."""
+    loads: dict[str, PoolLoad] = {}
+    for pool, counts in json.loads(answer).items():
+        load, before = PoolLoad(*counts), known.get(pool)
+        loads[pool] = load if before is None or before != load else before
+    return loads
 
 
 def to_claim(answer: list[str]) -> Claim | Refusal:

@@ -7,7 +7,9 @@
 --
 -- ARGV: heads a set, heads a class, turn (which sets are shown where a class has more sets than
 --   heads), ms until a job that is late and has a lease is looked at again.
--- Answers: a JSON array of [facts, order, accepted, held since, tokens emitted, alone, storage]
+-- Answers: JSON arrays [facts, order, accepted, held since, tokens emitted, alone, storage], each
+--   behind the last after a record separator, which stands in no JSON: whoever asks often knows
+--   most of them already, and need not read those.
 -- include base
 -- include ending
 local per_set, per_class, turn, later = unpack(ARGV)
@@ -76,4 +78,4 @@ for _, class in ipairs(CLASSES) do
     take(names[(first + i) % #names + 1], count)
   end
 end
-return '[' .. table.concat(heads, ',') .. ']'
+return table.concat(heads, '\30')

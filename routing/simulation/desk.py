@@ -14,6 +14,7 @@ from routing.arrivals import Arrivals
 from routing.board import HeldJob, PoolLoad
 from routing.bounds import HEADS_A_CLASS
 from routing.cluster import Cluster
+from routing.decided import Decided
 from routing.ended import Run
 from routing.experience import Experience
 from routing.memory_shelves import HeldSets
@@ -129,7 +130,7 @@ class Desk:
                 yield self._lease(placement)
                 assert placement.pool is not None
                 self._touch(self._index[placement.pool.pool])
-            self._spurned = len(held) >= HEADS and any(one.spurns for one in placements)
+            self._spurned = len(held) >= HEADS and any(one.spurns for one in placements.looked)
             self._room.make(ROLE, placements, self._now_ms())
             more = leased > 0 and len(held) >= FEWEST_HEADS and bool(self._open)
 
@@ -176,7 +177,7 @@ class Desk:
         ids = self._sets.heads(per_set, HEADS_A_CLASS, self._turn)
         return [self._held[job_id] for job_id in ids]
 
-    def _decide(self, held: list[HeldJob], *, deep: bool) -> list[Placement]:
+    def _decide(self, held: list[HeldJob], *, deep: bool) -> Decided:
         promises = self._promises.settle(self._loads)
         if self._learn.due():
             self._experience.publish(promises, self._now_ms())

@@ -10,7 +10,7 @@ FULL = make_cluster(make_pool(), running=(make_promise("cpu@a", 60.0),))
 
 
 def waiting(*jobs: HeldJob) -> list[Placement]:
-    return decide(jobs, FULL, NOW_MS)
+    return list(decide(jobs, FULL, NOW_MS))
 
 
 def test_a_job_that_has_just_come_gets_none() -> None:
