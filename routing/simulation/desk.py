@@ -66,7 +66,7 @@ class Desk:
         self._arrivals = Arrivals()
         self._learn = Timer(lambda: self._now_s, TIDY_S)
         self._now_s = 0.0
-        self._next_look_s = 0.0
+        self._looked_s = self._next_look_s = 0.0
         # something happened during a look
         self._missed = False
         self._turn = 0
@@ -110,7 +110,8 @@ class Desk:
         patience = any(self._held_of[one] for one in self._room.terms.patience_s)
         if not self._held or not (self._open or patience):
             return math.inf
-        return self._next_look_s if self._missed else now_s + SNAPSHOTS_S
+        next_s = self._next_look_s if self._missed else self._looked_s + SNAPSHOTS_S
+        return max(next_s, now_s)
 
     def starts(self, now_s: float) -> Iterator[Action]:
         self._now_s = max(self._now_s, now_s)
@@ -118,6 +119,7 @@ class Desk:
         self._missed = now_s < self._next_look_s
         if self._missed:
             return
+        self._looked_s = now_s
         self._next_look_s = now_s + LOOK_S_A_POOL * len(self._pools)
         more = True
         while more and self._held:

@@ -100,11 +100,15 @@ class Replay:
         now_s = 0.0
         ended = 0
         while ended < len(self._requests):
-            now_s = min(self._next_arrival_s(), self._next_event_s(), self._scheduler.wake_s(now_s))
+            wake_s = self._scheduler.wake_s(now_s)
+            now_s = min(self._next_arrival_s(), self._next_event_s(), wake_s)
             assert now_s < math.inf, "requests wait, and nothing will happen"
-            ended += self._end_runs(now_s)
-            self._arrive(now_s)
-            self._start(now_s)
+            news = self._end_runs(now_s)
+            ended += news
+            news += self._arrive(now_s)
+            # that a prompt was read changes nothing for a scheduler
+            if news or now_s >= wake_s:
+                self._start(now_s)
         for pool in self.pools:
             pool.advance(now_s)
         return Outcome(fates=list(self._fates.values()), pools=self.pools)
@@ -129,10 +133,12 @@ class Replay:
             count += len(ended)
         return count
 
-    def _arrive(self, now_s: float) -> None:
+    def _arrive(self, now_s: float) -> int:
+        before = self._arrived
         while self._next_arrival_s() <= now_s:
             self._scheduler.arrive(self._requests[self._arrived], now_s)
             self._arrived += 1
+        return self._arrived - before
 
     def _start(self, now_s: float) -> None:
         changed = set()

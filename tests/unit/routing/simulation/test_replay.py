@@ -1,12 +1,15 @@
 """Every scheduler ends every request once, within what the pools hold."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from noidle.errors import ConfigError
 from noidle.jobs import JobClass
 from routing.simulation.described import Described
+from routing.simulation.late import BoundLate, earliest_finish
 from routing.simulation.pool import SimulatedPool
-from routing.simulation.replay import Outcome, Replay
+from routing.simulation.replay import Outcome, Replay, Start
 from routing.simulation.request import Request, class_of
 from routing.simulation.schedulers import POLICIES, Stage, make_scheduler
 from tests.unit.routing.simulation.builders import describe_pool, make_described, make_request
@@ -128,3 +131,21 @@ def test_a_look_begins_behind_the_one_before() -> None:
     first, second = play("noidle", MIXED, requests).fates
     assert first.start_s == 0.0
     assert second.start_s == pytest.approx(2e-5)
+
+
+def test_a_scheduler_is_asked_only_when_something_changed_for_it() -> None:
+    """Once when a job comes and once when it ends, but not when its prompt is read."""
+
+    class Counting(BoundLate):
+        asked = 0
+
+        def starts(self, now_s: float) -> Iterator[Start]:
+            self.asked += 1
+            return super().starts(now_s)
+
+    pools = [SimulatedPool(pool) for pool in make_described().pools]
+    scheduler = Counting(pools, earliest_finish)
+    Replay(
+        [make_request(number, arrive_s=number * 10.0) for number in range(3)], pools, scheduler
+    ).run()
+    assert scheduler.asked == 6
