@@ -33,7 +33,16 @@ def test_one_policy_is_told_as_one_object() -> None:
 
 def test_all_policies_are_told_in_a_row_and_meet_the_same_bound() -> None:
     found = json.loads(
-        run("--cluster", "four-mixed-hosts", "--release-all", "--policy", "all", "--json")
+        run(
+            "--cluster",
+            "four-mixed-hosts",
+            "--rows",
+            "60",
+            "--release-all",
+            "--policy",
+            "all",
+            "--json",
+        )
     )
     assert [one["policy"] for one in found] == list(POLICIES)
     assert len({one["lower_bound_s"] for one in found}) == 1
