@@ -27,7 +27,14 @@ static void gate_row(float* gate, const float* up, int64_t width) {
 
 // One head, in the half-split form; `cos` and `sin` hold half a head.
 static void turn_head(float* x, const float* cos, const float* sin, int64_t half) {
-  for (int64_t i = 0; i < half; i++) {
+  int64_t i = 0;
+  for (; i + 16 <= half; i += 16) {
+    Lanes::F a = Lanes::load(x + i), b = Lanes::load(x + i + half);
+    Lanes::F c = Lanes::load(cos + i), s = Lanes::load(sin + i);
+    Lanes::store(x + i, Lanes::sub(Lanes::mul(a, c), Lanes::mul(b, s)));
+    Lanes::store(x + i + half, Lanes::fma(a, s, Lanes::mul(b, c)));
+  }
+  for (; i < half; i++) {
     float a = x[i], b = x[i + half];
     x[i] = a * cos[i] - b * sin[i];
     x[i + half] = b * cos[i] + a * sin[i];

@@ -93,9 +93,11 @@ INLINE void add_four(const RunMemory& r, int64_t i, int64_t count, int64_t head_
 
 // What one head of a query at `position` may not see of positions [from, from + count).
 static void hide(float* scores, int64_t from, int64_t count, int64_t position, int64_t window) {
-  for (int64_t s = std::max<int64_t>(0, position + 1 - from); s < count; s++) scores[s] = -1e30f;
+  int64_t s = std::max<int64_t>(0, position + 1 - from);
+  for (; s + 16 <= count; s += 16) Lanes::store(scores + s, Lanes::set1(-1e30f));
+  for (; s < count; s++) scores[s] = -1e30f;
   int64_t before = window ? position + 1 - window - from : 0;
-  for (int64_t s = 0; s < std::min(before, count); s++) scores[s] = -1e30f;
+  for (s = 0; s < std::min(before, count); s++) scores[s] = -1e30f;
 }
 
 static void start_run(const RunMemory& r, int64_t queries, int64_t head_size) {
