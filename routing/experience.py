@@ -56,7 +56,9 @@ class Experience:
             if first is None or first.read_ms is None or not first.tokens:
                 continue
             drag = self._drag.get(pool, AS_TOLD)
-            least = _drag_so_far(first, (now_ms - first.leased_ms) / 1000)
+            # prompts that were sent there later may have been read before its own
+            later_s = max(one.sent_s for one in made) - first.sent_s
+            least = _drag_so_far(first, (now_ms - first.leased_ms) / 1000, later_s)
             if least > max(PLAIN, drag.decode):
                 self._drag[pool] = drag._replace(decode=min(least, MOST))
                 self._news = True
@@ -142,12 +144,14 @@ def _nearer(drag: float, seen: float) -> float:
     return drag * math.exp(WEIGHT * math.log(seen / drag))
 
 
-def _drag_so_far(promise: Promise, taken_s: float) -> float:
+def _drag_so_far(promise: Promise, taken_s: float, later_s: float) -> float:
     """How many times longer than by the rates a run takes that has not ended, where all others
     are given the blame that they may have."""
     assert promise.read_ms is not None
     read_s = (promise.read_ms - promise.leased_ms) / 1000 / promise.drag.read
-    return taken_s / (read_s + promise.tokens * promise.full_step_s + OVERDUE_S)
+    step_s = max(promise.full_step_s, promise.crowded_step_s)
+    others_s = later_s * promise.drag.read
+    return taken_s / (read_s + others_s + promise.tokens * step_s + OVERDUE_S)
 
 
 def _read_drag(promise: Promise, took_s: float) -> float:

@@ -31,7 +31,7 @@ from engines.tensor.library import Library
 from engines.tensor.measuring import Measuring
 from engines.tensor.opening import MemoryOpener
 from engines.tensor.outbox import Outbox, Refused
-from engines.tensor.pace import Pace
+from engines.tensor.pace import ACCELERATOR_PART_S, PART_S, Pace
 from engines.tensor.rates import TELL_EVERY_S, RateBook
 from engines.tensor.school import School
 from engines.tensor.sharing import Turns, share_of_training
@@ -64,7 +64,8 @@ class Loop:
         self._store = store = ModelStore(environment.data_dir)
         self._rates = rates = RateBook(clock)
         self._outbox = outbox = Outbox(channel.emit)
-        self._pace = pace = Pace(rates)
+        part_s = PART_S if self._device.main.type == "cpu" else ACCELERATOR_PART_S
+        self._pace = pace = Pace(rates, part_s=part_s)
         opener = MemoryOpener(
             store,
             self._device,

@@ -2,15 +2,22 @@
 
 import pytest
 
-from engines.tensor.pace import FIRST_PART, LARGEST_PART, SMALLEST_PART, Pace
+from engines.tensor.pace import (
+    ACCELERATOR_PART_S,
+    FIRST_PART,
+    LARGEST_PART,
+    PART_S,
+    SMALLEST_PART,
+    Pace,
+)
 from engines.tensor.rates import RateBook
 
 
-def pace(tokens_per_s=None):
+def pace(tokens_per_s=None, part_s=PART_S):
     rates = RateBook(lambda: 0.0)
     if tokens_per_s:
         rates.of("m").prefill.add(tokens_per_s, 1.0)
-    return Pace(rates)
+    return Pace(rates, part_s=part_s)
 
 
 def test_before_the_speed_is_known_a_part_is_small():
@@ -26,6 +33,14 @@ def test_a_part_takes_a_tenth_of_a_second_beside_others_and_a_quarter_alone(
     one = pace(1000)
     one.decoding, one.models = decoding, models
     assert one.part_tokens("m") == 1000 * part_s
+
+
+def test_on_an_accelerator_a_part_takes_little_longer_than_a_step_anyway():
+    one = pace(100_000, ACCELERATOR_PART_S)
+    one.decoding = True
+    assert one.part_tokens("m") == 1000
+    one._rates.of("m").decode.add(1, 0.016)
+    assert one.part_tokens("m") == 2000
 
 
 def test_no_part_is_tiny_or_huge():
