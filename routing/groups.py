@@ -50,8 +50,8 @@ def groups_of(placement: Placement, told: Iterable[int]) -> tuple[PoolGroup, ...
     return tuple(groups)
 
 
-def _size(found: _Found) -> int:
-    return -len(found[2])
+def _size(found: _Found) -> tuple[int, str]:
+    return -len(found[2]), found[1]
 
 
 def _group(placement: Placement, found: _Found, names: tuple[str, ...]) -> PoolGroup:

@@ -2,7 +2,9 @@
 often and what is remembered between looks; knows nothing of decisions."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import compress, count
+from operator import attrgetter, is_not
 
 from noidle.jobs import EngineName
 from noidle.snapshot import ModelInfo, PoolSnapshot
@@ -17,12 +19,19 @@ from routing.warm import Warm, room_bytes
 
 SNAPSHOTS_S = 0.25
 """Snapshots come once a second and on change; at a thousand pools reading them is what costs."""
+NEWS_A_LOOK = 64
+"""Of a thousand pools a quarter says something new each time; so many are weighed in one look, so
+that none takes long."""
 PUBLISH_S = 0.5
 """What was learned counts from then on."""
 IDLE_S = 1.0
 """With nothing to decide they are read less often, but read: see `shared`."""
 SHARED_S = 60.0
 """An engine counts as having several pools until so long after the last time it had."""
+
+_weighty = attrgetter(
+    "state", "pressure", "slots", "kinds", "models", "storage", "loaded", "device"
+)
 
 
 class Picture:
@@ -38,6 +47,9 @@ class Picture:
         self._publish = Timer(clock, PUBLISH_S)
         self._pools: tuple[PoolSnapshot, ...] = ()
         self._models: dict[str, ModelInfo] = {}
+        # the snapshots that were read last, and the places of those not shown yet
+        self._fresh: tuple[PoolSnapshot, ...] = ()
+        self._due: list[int] = []
         # when it was read, by this process's clock, and what Redis's clock said then
         self._read_s: float | None = None
         self._read_ms = 0
@@ -69,7 +81,7 @@ class Picture:
     def refresh(self) -> None:
         """Reads the snapshots now."""
         now_s = self._clock()
-        self._pools = tuple(sorted(self._board.pools(), key=lambda pool: pool.pool))
+        self._offer(tuple(sorted(self._board.pools(), key=lambda pool: pool.pool)))
         self._models = self._board.models()
         present = {pool.pool for pool in self._pools}
         self.warm.forget(present)
@@ -77,8 +89,28 @@ class Picture:
         self._read_ms = self._board.now_ms()
         self._read_s = self._clock()
         counts = Counter(pool.engine for pool in self._pools)
-        for engine in [engine for engine, count in counts.items() if count > 1]:
+        for engine in [engine for engine, pools in counts.items() if pools > 1]:
             self._shared[engine] = now_s
+
+    def _offer(self, pools: tuple[PoolSnapshot, ...]) -> None:
+        """What changes where leases may go is taken in at once, the rest a part with each look."""
+        if [one.pool for one in pools] == [one.pool for one in self._pools]:
+            late = set(self._due)
+            new = list(compress(count(), map(is_not, pools, self._pools)))
+            self._due = [
+                i for i in new if i not in late and _weighty(pools[i]) == _weighty(self._pools[i])
+            ]
+            # the last round's are not put off again
+            self._take_in(pools, [i for i in new if i not in set(self._due)])
+        else:
+            self._pools, self._due = pools, []
+        self._fresh = pools
+
+    def _take_in(self, fresh: tuple[PoolSnapshot, ...], places: Iterable[int]) -> None:
+        pools = list(self._pools)
+        for i in places:
+            pools[i] = fresh[i]
+        self._pools = tuple(pools)
 
     def glance(self) -> None:
         """Keeps an eye on which pools there are while nothing is to be decided."""
@@ -91,6 +123,9 @@ class Picture:
     def cluster(self, loads: Mapping[str, PoolLoad]) -> Cluster:
         """With what is promised to the pools as of now."""
         self._refresh_after(SNAPSHOTS_S)
+        if self._due:
+            self._take_in(self._fresh, self._due[:NEWS_A_LOOK])
+            del self._due[:NEWS_A_LOOK]
         now_s = self._clock()
         promises = self.promises.settle(loads)
         if self._publish.due():

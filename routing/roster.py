@@ -49,10 +49,12 @@ class Roster:
     def show(self, cluster: Cluster) -> None:
         """Afterwards all columns stand for this cluster."""
         if cluster.models is not self.models and cluster.models != self.models:
-            self._seat(cluster.pools, cluster.models)
-        elif cluster.pools is not self.pools:
-            if [pool.pool for pool in cluster.pools] == self.names:
-                self._renew(cluster.pools)
+            self._follow(cluster.models)
+        if cluster.pools is not self.pools:
+            new = list(compress(count(), map(is_not, cluster.pools, self.pools)))
+            same = len(cluster.pools) == len(self.pools)
+            if same and all(cluster.pools[i].pool == self.names[i] for i in new):
+                self._renew(cluster.pools, new)
             else:
                 self._seat(cluster.pools, cluster.models)
         self._recount(cluster.loads, cluster.promises)
@@ -174,10 +176,19 @@ class Roster:
         self._hear(range(size))
         self._count(range(size))
 
-    def _renew(self, pools: tuple[PoolSnapshot, ...]) -> None:
+    def _follow(self, models: Mapping[str, ModelInfo]) -> None:
+        """A training writes a new revision every few seconds, which changes nothing else."""
+        old, self.models = self.models, models
+        new = [name for name in old.keys() | models.keys() if old.get(name) != models.get(name)]
+        self._scenes = {key: facts for key, facts in self._scenes.items() if key[1] not in new}
+        other = [name for name in new if not _alike(old.get(name), models.get(name))]
+        if other:
+            self._lanes = {key: facts for key, facts in self._lanes.items() if key[0] not in other}
+            self._count(range(len(self.pools)))
+
+    def _renew(self, pools: tuple[PoolSnapshot, ...], new: list[int]) -> None:
         """The same pools, some of which published anew."""
         before, self.pools = self.pools, pools
-        new = list(compress(count(), map(is_not, pools, before)))
         for i in new:
             if pools[i].device != before[i].device or pools[i].host != before[i].host:
                 self.device, self.sharers = _devices(pools)
@@ -266,6 +277,13 @@ _gist = attrgetter(
     "working_bytes",
 )
 """All of a snapshot that columns are made of, but its time and its free memory."""
+
+
+def _alike(one: ModelInfo | None, other: ModelInfo | None) -> bool:
+    """But for the revision."""
+    if one is None or other is None:
+        return False
+    return one.model_copy(update={"revision": other.revision}) == other
 
 
 def _idle_bytes(
