@@ -1,8 +1,8 @@
 """Many pools, and many jobs that wait, in virtual time. Owns what pools and producers do between
 two looks: snapshots are published, runs end or make room, jobs come; knows nothing of the pump.
 
-The board is the one in memory, but snapshots are read as the one in Redis reads them: each anew
-from its text."""
+The board is the one in memory, but snapshots are read as the one in Redis reads them: from their
+text, where that is another than before."""
 
 import heapq
 import random
@@ -48,6 +48,7 @@ class Watched(MemoryBoard):
         limits = {"lease_s": LONG_S, "role_s": LONG_S, "snapshot_s": LONG_S}
         super().__init__(clock=crowd.clock, held_limit=1_000_000, **limits)
         self._crowd = crowd
+        self._known: dict[str, PoolSnapshot] = {}
         self.granted: list[Lease] = []
         self.asked_to_leave: list[Preemption] = []
 
@@ -62,7 +63,12 @@ class Watched(MemoryBoard):
         return granted
 
     def pools(self) -> list[PoolSnapshot]:
-        return [PoolSnapshot.model_validate_json(text) for text in self._crowd.texts]
+        known = self._known
+        self._known = {
+            text: known.get(text) or PoolSnapshot.model_validate_json(text)
+            for text in self._crowd.texts
+        }
+        return list(self._known.values())
 
     def runs(self) -> list[Run]:
         """With the tokens that the runs would have made: nobody writes them."""

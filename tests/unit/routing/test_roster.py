@@ -76,7 +76,12 @@ def some_cluster(dice: random.Random, before: Cluster | None, now_ms: int) -> Cl
                 memory_bytes=dice.randrange(10**9),
                 alone=dice.random() < 0.05,
             )
-    models = {"mini": MODEL, "other": OTHER} if dice.random() < 0.8 else {"mini": MODEL}
+    changes = {
+        "revision": dice.choice([None, "a", "b"]),
+        "weight_bytes": dice.choice([None, 10**9]),
+    }
+    mini = MODEL.model_copy(update=changes) if dice.random() < 0.3 else MODEL
+    models = {"mini": mini, "other": OTHER} if dice.random() < 0.8 else {"mini": mini}
     return Cluster(pools=pools, loads=loads, models=models, promises=promises)
 
 
