@@ -1,6 +1,7 @@
 """What a model takes in the memory of real processes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,9 @@ if what == "hold":
 def start(what: str, folder: Path, data: Path) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, what, str(folder), str(data)],
+        # glibc gives back at once what it does not fit among small pieces; else it sometimes
+        # keeps as much as the weights for later
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MIB)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -160,8 +164,8 @@ def test_adding_holds_one_tensor_at_a_time(folder, tmp_path, what):
 def test_packing_while_loading_holds_the_packed_weights_and_one_tensor(folder, tmp_path):
     found = run("pack", folder, tmp_path)
     # the embedding stays mapped, the head has eight bits; without kernels parts are larger
-    # and the allocator keeps some; all weights mapped beside the packed ones would be too much
-    slack = 96 if best_kernels() is not None else 128
+    slack = 48 if best_kernels() is not None else 72
+    assert 0.32 * WEIGHTS + slack * MIB < WEIGHTS
     assert found["peak"] < 0.32 * WEIGHTS + slack * MIB
 
 
