@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import compress, count, repeat
-from operator import attrgetter, is_not
+from operator import attrgetter, is_not, ne
 from typing import Any
 
 import numpy as np
@@ -126,8 +126,8 @@ class Roster:
         old, older = self.loads, self.promises
         self.loads, self.promises = found, made
         changed = set(compress(count(), map(is_not, made, older)))
-        others = compress(count(), map(is_not, found, old))
-        self._count(sorted(changed.union(i for i in others if found[i] != old[i])))
+        changed.update(compress(count(), map(ne, found, old)))
+        self._count(sorted(changed))
 
     def _seat(self, pools: tuple[PoolSnapshot, ...], models: Mapping[str, ModelInfo]) -> None:
         """All rows anew."""
