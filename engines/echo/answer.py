@@ -10,7 +10,7 @@ import os
 import re
 import threading
 
-from engines.echo.described import Described, JobFault, Json
+from engines.echo.described import Described, JobFault, Json, rank_of
 
 PIECES = re.compile(r"\S{1,12}|\s+")
 TRICK = re.compile(r"!(crash|hang|fail)(?: (\d+))?")
@@ -23,7 +23,7 @@ class Answer:
         job = start["job"]
         field, prompt, asked = _read(job)
         pieces = PIECES.findall(prompt)
-        self.model = job["model"]
+        self.model, self.rank = job["model"], rank_of(job)
         self.revision = described.revision(self.model, start.get("revision"))
         self.limit, self.stop = job.get("max_tokens", 128), job.get("stop", [])
         described.check_fits(field, len(pieces), self.limit)
@@ -118,7 +118,7 @@ class Reading:
 
     def __init__(self, start: Json, described: Described) -> None:
         self._pieces = PIECES.findall(start["job"]["text"])
-        self.model = start["job"]["model"]
+        self.model, self.rank = start["job"]["model"], rank_of(start["job"])
         self.revision = described.revision(self.model)
         described.check_fits("text", len(self._pieces))
         self.prefill_left = self.kv_tokens = self.prompt_tokens = len(self._pieces)

@@ -23,6 +23,14 @@ class JobFault(Exception):
         return cls("invalid", message, field=field, value=repr(value), allowed=allowed)
 
 
+CLASSES = ("interactive", "standard", "batch", "background")
+
+
+def rank_of(job: Json) -> int:
+    """The smaller is read first."""
+    return CLASSES.index(job.get("class", "standard"))
+
+
 class Described:
     """Reads the environment once, at start."""
 

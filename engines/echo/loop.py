@@ -146,16 +146,21 @@ class Loop:
         self._emit("step", runs=[], loaded=self._loaded)
 
     def _prefill(self) -> tuple[str | None, float]:
-        """One part of the oldest prompt that is not read yet: the run it belongs to, and the
-        seconds it takes of this step."""
-        for run, state in self._runs.items():
-            if state.prefill_left and not isinstance(state, Lesson):
-                size = min(state.prefill_left, self._described.chunk_tokens)
-                spent_s = size / self._described.prefill_tokens_per_s
-                state.prefill_left -= size
-                state.prefill_s += spent_s
-                return run, spent_s
-        return None, 0.0
+        """One part of a prompt, by class and then the one with the least left: the run it belongs
+        to, and the seconds it takes of this step."""
+        unread = [
+            (state.rank, state.prefill_left, place, run, state)
+            for place, (run, state) in enumerate(self._runs.items())
+            if not isinstance(state, Lesson) and state.prefill_left
+        ]
+        if not unread:
+            return None, 0.0
+        *_, run, state = min(unread, key=lambda one: one[:3])
+        size = min(state.prefill_left, self._described.chunk_tokens)
+        spent_s = size / self._described.prefill_tokens_per_s
+        state.prefill_left -= size
+        state.prefill_s += spent_s
+        return run, spent_s
 
     def _step(self, part_s: float) -> list[Json]:
         """One pass over the weights reads the part and makes a token for each run."""
