@@ -86,6 +86,8 @@ class Cluster:
     warm: Mapping[str, Set[str]] = field(default_factory=dict)
     # the share of the tokens asked for that answers had, where enough were seen
     lengths: Mapping[LengthKey, float] = field(default_factory=dict)
+    # by rank of class: how many times longer jobs wait than the next slot takes, being overtaken
+    waits: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
     # engines that lately had a second pool, even if it is not seen now: it may still consume
     # the engine's queue, so messages go to the chosen pool's own
     shared: frozenset[EngineName] = frozenset()

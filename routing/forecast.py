@@ -72,8 +72,9 @@ def _as_it_looked(
     if job.kind == "train":
         return None
     late_s = view.late_s(i, bay.backlog_s)
-    if bay.free <= 0 and late_s <= bay.next_s:
-        return bound - TIE * bay.next_s, bay.next_s, Cause.FULL, bay.slots
+    next_s = bay.next_s * view.wait
+    if bay.free <= 0 and late_s <= next_s:
+        return bound - TIE * next_s, next_s, Cause.FULL, bay.slots
     if bay.free <= view.kept.item(i) or need.kv_tokens > bay.kv_open or late_s > 0:
         return None
     if view.lane.memory_bytes(i, need.kv_tokens) > bay.memory_open:
@@ -123,9 +124,9 @@ def _rank(job: HeldJob, view: View, i: int, found: Forecast) -> float:
 
 def _start(view: View, i: int, bay: Bay | Was, need: Need) -> tuple[float, Cause, int]:
     if bay.free <= 0:
-        return bay.next_s, Cause.FULL, bay.slots
+        return bay.next_s * view.wait, Cause.FULL, bay.slots
     if bay.free <= view.kept.item(i):
-        return bay.next_s, Cause.SPARE, bay.slots
+        return bay.next_s * view.wait, Cause.SPARE, bay.slots
     if view.lane.memory_bytes(i, need.kv_tokens) > bay.memory_open:
         return bay.next_s, Cause.MEMORY, bay.busy
     kv = view.lane.kv_counted(i, need.kv_tokens)

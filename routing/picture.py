@@ -15,6 +15,7 @@ from routing.experience import Experience
 from routing.placement import Placement
 from routing.promises import Promises
 from routing.rhythm import Timer
+from routing.waits import Waits
 from routing.warm import Warm, room_bytes
 
 SNAPSHOTS_S = 0.25
@@ -44,6 +45,7 @@ class Picture:
         self.warm = Warm()
         self.arrivals = Arrivals()
         self.experience = Experience()
+        self.waits = Waits()
         self._publish = Timer(clock, PUBLISH_S)
         self._pools: tuple[PoolSnapshot, ...] = ()
         self._models: dict[str, ModelInfo] = {}
@@ -137,6 +139,7 @@ class Picture:
             promises=promises,
             drag=self.experience.drag,
             lengths=self.experience.lengths,
+            waits=self.waits.factors,
             warm=self.warm.where,
             urgent_per_s=self.arrivals.per_s(self.now_ms()),
             serving=self.promises.serving,

@@ -14,7 +14,7 @@ from routing.decided import Decided
 from routing.facts import Column
 from routing.forecast import best, decode_s, rank, unread
 from routing.lane import Lane
-from routing.order import Rank, Turns, by_rank, starves
+from routing.order import RANKS, Rank, Turns, by_rank, starves
 from routing.outlook import Outlook
 from routing.placement import Action, Cause, Forecast, Grant, Need, Placement
 from routing.prediction import kv_tokens, prompt_tokens
@@ -36,7 +36,7 @@ GLANCES = 64
 """Of jobs that are not looked at, so many with a deadline are asked whether they can still meet it,
 as if nobody waited before them."""
 
-_ViewKey = tuple[str, str, EngineName | None, str | None, int]
+_ViewKey = tuple[str, str, EngineName | None, str | None, JobClass]
 
 
 def decide(
@@ -91,6 +91,7 @@ class _Decider:
         self.kept: dict[JobClass, Column] = {}
         self.lengths = cluster.lengths
         self.warm = cluster.warm
+        self.waits = cluster.waits
         self.shared = cluster.shared | roster.shared
         self.views: dict[_ViewKey, View] = {}
         self.lanes: dict[tuple[str, bool], Lane] = {}
@@ -259,12 +260,14 @@ class _Decider:
         kept = self.kept.get(job.job_class)
         if kept is None:
             kept = self.kept[job.job_class] = self.keep(job.job_class)
-        key = (job.kind, job.model, job.engine, job.storage, id(kept))
+        key = (job.kind, job.model, job.engine, job.storage, job.job_class)
         view = self.views.get(key)
         if view is None:
             scene = self.roster.scene(job)
             lane = self.lane(job, scene.model)
-            view = self.views[key] = View(self.look, scene, lane, kept, AHEAD_S)
+            view = self.views[key] = View(
+                self.look, scene, lane, kept, AHEAD_S, self.waits[RANKS[job.job_class]]
+            )
         return view
 
     def keep(self, job_class: JobClass) -> Column:

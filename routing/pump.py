@@ -222,6 +222,7 @@ class Pump:
         self._picture.arrivals.note(held, now_ms)
         # 2. who goes where
         placements = decide(held, cluster, now_ms, self._roster, self._profile, deep=deep)
+        self._picture.waits.note(placements.looked, now_ms)
         leased = self._lease(role, self._room.granted(placements, now_ms), now_ms)
         self._spurned = len(held) >= HEADS and any(one.spurns for one in placements.looked)
         # 3. what becomes of the others

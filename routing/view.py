@@ -22,11 +22,18 @@ class View:
 
     Args:
         kept: slots of each pool that are kept from their class.
+        wait: how many times longer than the next slot takes such jobs wait for it.
         ahead_s: prompts that wait to be read in a pool, in seconds, above which it takes no more.
     """
 
     def __init__(
-        self, look: Outlook, scene: SceneFacts, lane: Lane, kept: Column, ahead_s: float
+        self,
+        look: Outlook,
+        scene: SceneFacts,
+        lane: Lane,
+        kept: Column,
+        ahead_s: float,
+        wait: float = 1.0,
     ) -> None:
         self.look = look
         self.lane = lane
@@ -40,6 +47,7 @@ class View:
         self.count = int(np.count_nonzero(self.able))
         facts, roster = lane.facts, look.roster
         self.ahead_s = ahead_s
+        self.wait = wait
         slot: Marks = look.free > kept
         batch = np.where(slot, look.busy + 1, look.roster.slots)
         step_s: Column = facts.step_s + facts.sequence_s * batch
@@ -51,6 +59,7 @@ class View:
         start_s = np.maximum(
             np.where(slot, 0.0, look.next_s), look.backlog_s - lane.ready_s - ahead_s
         )
+        np.multiply(start_s, wait, out=start_s, where=start_s > 0)
         self.base: Column = np.maximum(start_s, lane.ready_s) + lane.load_s
         np.maximum(self.base, look.backlog_s, out=self.base)
         self.base += TIE * start_s
@@ -77,7 +86,8 @@ class View:
     def late_s(self, i: int, backlog_s: float) -> float:
         """Seconds until a pool may take another prompt; a model that is being loaded is no
         reason to wait."""
-        return backlog_s - self.lane.ready_s.item(i) - self.ahead_s
+        late_s = backlog_s - self.lane.ready_s.item(i) - self.ahead_s
+        return late_s * self.wait if late_s > 0 else late_s
 
     def catch_up(self) -> None:
         """Takes in what changed since the last job of this kind."""
@@ -92,7 +102,7 @@ class View:
     def _renew(self, i: int) -> None:
         bay, lane = self.look.bay(i), self.lane
         slot = bay.free > self.kept.item(i)
-        start_s = max(0.0 if slot else bay.next_s, self.late_s(i, bay.backlog_s))
+        start_s = max(0.0 if slot else bay.next_s * self.wait, self.late_s(i, bay.backlog_s))
         batch = bay.busy + 1 if slot else bay.slots
         is_open = start_s <= 0
         if is_open != self.open.item(i):

@@ -33,6 +33,7 @@ from routing.simulation.lesson import Lesson
 from routing.simulation.pool import SimulatedPool
 from routing.simulation.replay import Action, Evict, Rest, Start, Teach
 from routing.simulation.request import Fate, Request, clock_ms
+from routing.waits import Waits
 from routing.warm import Warm, room_bytes
 
 LOOK_S_A_POOL = 1e-5
@@ -62,6 +63,7 @@ class Desk:
         self._promises = Promises()
         self._roster = Roster()
         self._experience = Experience()
+        self._waits = Waits()
         self._warm = Warm()
         self._arrivals = Arrivals()
         self._learn = Timer(lambda: self._now_s, TIDY_S)
@@ -127,6 +129,7 @@ class Desk:
             deep = self._spurned and self._deep.due()
             held = self._heads(HEADS_A_CLASS if deep else HEADS)
             placements = self._decide(held, deep=deep)
+            self._waits.note(placements.looked, self._now_ms())
             for placement in self._room.granted(placements, self._now_ms()):
                 leased += 1
                 yield self._lease(placement)
@@ -194,6 +197,7 @@ class Desk:
             lifted=self._promises.lifted,
             drag=self._experience.drag,
             lengths=self._experience.lengths,
+            waits=self._waits.factors,
         )
         return decide(held, cluster, self._now_ms(), self._roster, deep=deep)
 
