@@ -28,6 +28,8 @@ class Drag(NamedTuple):
     decode: float
 
 
+PUNCTUAL = (1.0,) * len(JobClass)
+"""Every class waits as long as predicted."""
 AS_TOLD = Drag(1.0, 1.0)
 """A pool that keeps what its rates promise."""
 
@@ -87,7 +89,7 @@ class Cluster:
     # the share of the tokens asked for that answers had, where enough were seen
     lengths: Mapping[LengthKey, float] = field(default_factory=dict)
     # by rank of class: how many times longer jobs wait than the next slot takes, being overtaken
-    waits: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
+    waits: tuple[float, ...] = PUNCTUAL
     # engines that lately had a second pool, even if it is not seen now: it may still consume
     # the engine's queue, so messages go to the chosen pool's own
     shared: frozenset[EngineName] = frozenset()

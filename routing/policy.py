@@ -266,7 +266,12 @@ class _Decider:
             scene = self.roster.scene(job)
             lane = self.lane(job, scene.model)
             view = self.views[key] = View(
-                self.look, scene, lane, kept, AHEAD_S, self.waits[RANKS[job.job_class]]
+                self.look,
+                scene,
+                lane,
+                kept,
+                ahead_s=AHEAD_S,
+                wait=self.waits[RANKS[job.job_class]],
             )
         return view
 

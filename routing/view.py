@@ -32,8 +32,9 @@ class View:
         scene: SceneFacts,
         lane: Lane,
         kept: Column,
+        *,
         ahead_s: float,
-        wait: float = 1.0,
+        wait: float,
     ) -> None:
         self.look = look
         self.lane = lane

@@ -1,10 +1,10 @@
-"""How much longer jobs wait than was predicted, by class: those that come later and are more urgent
-overtake them, and slots are kept for these. Owns what is learned of that; knows nothing of pools."""
+"""How much longer jobs wait than was predicted, by class: what comes later and is more urgent
+overtakes them, and slots are kept for it. Owns what is learned of that; knows nothing of pools."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from noidle.jobs import JobClass
+from routing.cluster import PUNCTUAL
 from routing.order import RANKS
 from routing.placement import Action, Cause, Placement
 
@@ -17,9 +17,6 @@ REMEMBERED = 4096
 """Jobs that wait."""
 OVERTAKEN = frozenset({Cause.FULL, Cause.SPARE, Cause.READING})
 """What is predicted of these is the next slot, as if nobody else came for it."""
-
-PUNCTUAL = (1.0,) * len(JobClass)
-"""Everybody waits as long as predicted."""
 
 
 class Waits:

@@ -1,10 +1,10 @@
 """How long jobs wait in fact, for others overtake them."""
 
-from noidle.jobs import JobClass
 from noidle.snapshot import Rates
+from routing.cluster import PUNCTUAL
 from routing.decided import Decided
 from routing.policy import decide
-from routing.waits import MOST, PUNCTUAL, Waits
+from routing.waits import REMEMBERED, Waits
 from tests.unit.routing.builders import NOW_MS, make_cluster, make_job, make_pool, make_promise
 
 FAST = make_pool("cuda@a", slots=1, rates=Rates(prefill_tokens_per_s=1e6, step_s=0.001))
@@ -48,15 +48,14 @@ def test_who_starts_in_time_is_punctual_and_makes_up_for_others() -> None:
 
 def test_only_the_head_tells_for_the_others_wait_behind_it() -> None:
     waits = Waits()
-    for second in (0, 60):
-        waits.note(look("a", "b", "c").looked[1:], NOW_MS + 1000 * second)
-    assert waits.factors[1] <= MOST
-    assert len(waits._expected) == 1
+    waits.note(look("a", "b").looked, NOW_MS)
+    waits.note(look("b").looked, NOW_MS + 60_000)
+    # of this one nothing was expected before
+    assert waits.factors == PUNCTUAL
 
 
 def test_nobody_is_remembered_for_ever() -> None:
     waits = Waits()
-    for number in range(5000):
+    for number in range(REMEMBERED + 9):
         waits.note(look(f"job-{number}").looked, NOW_MS)
-    assert len(waits._expected) <= 4096
-    assert JobClass.STANDARD
+    assert len(waits._expected) == REMEMBERED
