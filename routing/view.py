@@ -60,7 +60,8 @@ class View:
         start_s = np.maximum(
             np.where(slot, 0.0, look.next_s), look.backlog_s - lane.ready_s - ahead_s
         )
-        np.multiply(start_s, wait, out=start_s, where=start_s > 0)
+        with np.errstate(over="ignore"):
+            np.multiply(start_s, wait, out=start_s, where=start_s > 0)
         self.base: Column = np.maximum(start_s, lane.ready_s) + lane.load_s
         np.maximum(self.base, look.backlog_s, out=self.base)
         self.base += TIE * start_s

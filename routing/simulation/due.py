@@ -2,11 +2,16 @@
 first; knows nothing of how long a step takes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from routing.simulation.request import Fate
+
+PASSED_BY_STEPS = 8
+"""Who waited for so many steps while shorter prompts were read gets every other turn, as in the
+engines."""
 
 
 class Point(IntEnum):
@@ -21,6 +26,8 @@ class Run:
     # the step that makes its first token here; infinite until its prompt's turn comes
     join_step: float = math.inf
     decodes: bool = False
+    # it is aboard since then
+    since_step: float = 0.0
     # tokens of its prompt that are not read; absent until its first turn
     left: float | None = None
     # how often its prompt had its turn: what was due of an earlier turn never comes
@@ -42,6 +49,17 @@ class Due(NamedTuple):
     @property
     def void(self) -> bool:
         return self.run.gone or self.turn != self.run.turns
+
+
+def whose_turn(unread: Sequence[Run], since_step: float, *, after_short: bool) -> Run:
+    """The one with the least left of its class; every other turn is of who came first, if it waits
+    since that step or longer."""
+    short, oldest = min(unread, key=turn), min(unread, key=_age)
+    return oldest if after_short and oldest.since_step <= since_step else short
+
+
+def _age(run: Run) -> tuple[int, int]:
+    return run.fate.rank, run.fate.request.number
 
 
 def turn(run: Run) -> tuple[int, float, int]:

@@ -13,7 +13,7 @@ import heapq
 import math
 
 from routing.simulation.described import DescribedPool
-from routing.simulation.due import Due, Point, Run, turn
+from routing.simulation.due import PASSED_BY_STEPS, Due, Point, Run, turn, whose_turn
 from routing.simulation.paces import Paces
 from routing.simulation.prefixes import Prefixes
 from routing.simulation.request import Fate
@@ -23,8 +23,11 @@ from routing.simulation.training import Training
 class SimulatedPool:
     """`steps` counts engine steps since the beginning; fractions are steps under way."""
 
-    def __init__(self, described: DescribedPool) -> None:
+    def __init__(
+        self, described: DescribedPool, *, passed_by_steps: float = PASSED_BY_STEPS
+    ) -> None:
         self.described = described
+        self._passed_by_steps = passed_by_steps
         # leases, that of a training among them
         self.in_flight = 0
         self.kv_tokens = 0
@@ -39,7 +42,10 @@ class SimulatedPool:
         self._now_s = 0.0
         self._steps = 0.0
         self._runs: dict[int, Run] = {}
-        # the first of them is being read
+        # the first of them is being read; steps that the last turn took, and whether it went to
+        # the one that had the least left
+        self._last_parts = 1
+        self._short_first = False
         self._unread: list[Run] = []
         self._read_from_step = 0.0
         self._read_at_step = math.inf
@@ -79,7 +85,7 @@ class SimulatedPool:
         self.runs += 1
         self.kv_tokens += fate.request.kv_tokens
         self._prefixes.join(fate.request)
-        run = self._runs[fate.request.number] = Run(fate)
+        run = self._runs[fate.request.number] = Run(fate, since_step=self._steps)
         self._unread.append(run)
         self._turn_to_next()
         self._share()
@@ -227,7 +233,7 @@ class SimulatedPool:
         first = self._unread[0]
         if not first.turns:
             self._read_next()
-        elif not first.decodes:
+        elif self._short_first and not first.decodes:
             read = (self._steps - self._read_from_step) * self.described.chunk_tokens
             before, first.left = first.left, max((first.left or 0.0) - read, 1.0)
             if min(self._unread, key=turn) is first:
@@ -246,6 +252,14 @@ class SimulatedPool:
             run.left = fate.request.prompt + fate.made - fate.reused
         chunk, per_s = self.described.chunk_tokens, self.described.prefill_tokens_per_s
         parts = math.ceil(run.left / chunk)
+        if not self._short_first and parts > self._last_parts:
+            # the turn of who was passed by: as many steps as were taken before it
+            self._part_s = self._last_part_s = chunk / per_s
+            self._read_from_step = self._steps
+            self._read_at_step = self._steps + self._last_parts
+            run.turns += 1
+            run.join_step = math.inf
+            return
         self._part_s, self._last_part_s = chunk / per_s, (run.left - (parts - 1) * chunk) / per_s
         self._read_from_step, self._read_at_step = self._steps, self._steps + parts
         run.turns += 1
@@ -261,6 +275,13 @@ class SimulatedPool:
         heapq.heappush(self._due, Due(at_step, number, point, self._serial, run, run.turns))
 
     def _finish_reading(self, now_s: float) -> None:
+        run = self._unread[0]
+        self._last_parts = max(int(self._read_at_step - self._read_from_step), 1)
+        if run.join_step == math.inf:
+            assert run.left is not None
+            run.left -= self._last_parts * self.described.chunk_tokens
+            self._read_next()
+            return
         fate = self._unread.pop(0).fate
         fate.read_s = now_s
         self._prefixes.read(fate.request)
@@ -269,7 +290,9 @@ class SimulatedPool:
     def _read_next(self) -> None:
         self._part_s, self._read_at_step = 0.0, math.inf
         if self._unread:
-            first = min(self._unread, key=turn)
+            since_step = self._steps - self._passed_by_steps
+            first = whose_turn(self._unread, since_step, after_short=self._short_first)
+            self._short_first = first is min(self._unread, key=turn)
             self._unread.remove(first)
             self._unread.insert(0, first)
             self._begin_reading()

@@ -1,5 +1,7 @@
 """How fast runs go beside each other, against reckoning by hand and step by step."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,12 +163,27 @@ def test_counting_in_steps_is_as_good_as_stepping(sizes, per_sequence, step_s) -
         make_request(number, prompt=prompt, output=output)
         for number, (prompt, output) in enumerate(sizes)
     ]
-    pool = SimulatedPool(described)
+    pool = SimulatedPool(described, passed_by_steps=math.inf)
     fates = [Fate(request=one, pool=0, start_s=0.0) for one in requests]
     for fate in fates:
         pool.start(fate)
     run_until(pool, 1e9)
     assert [fate.finish_s for fate in fates] == pytest.approx(stepwise(described, requests))
+
+
+def test_a_long_prompt_is_not_passed_by_for_ever() -> None:
+    pool = SimulatedPool(describe_pool(slots=64, step_s_per_sequence=0.0))
+    long = Fate(request=make_request(prompt=4000, output=1), pool=0, start_s=0.0)
+    pool.start(long)
+    for number in range(1, 60):
+        at_s = 0.3 * number
+        run_until(pool, at_s)
+        pool.advance(at_s)
+        request = make_request(number, prompt=300, output=1)
+        pool.start(Fate(request=request, pool=0, start_s=at_s))
+    run_until(pool, 1e9)
+    # a prompt of 300 comes whenever one has been read: half of the time is the long one's
+    assert 6.0 < long.first_s < 10.0
 
 
 def test_prompts_are_read_by_class_and_the_shortest_first() -> None:
