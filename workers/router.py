@@ -15,6 +15,7 @@ from celery.worker import state
 
 from noidle import keys
 from noidle.connection import connect
+from routing.garbage import look_at_old_objects_seldom
 from routing.links import Links, sender_of
 from routing.pump import Pump
 from routing.redis_board import RedisBoard
@@ -38,6 +39,7 @@ def run_router(settings: Settings, name: str | None = None) -> int:
         name: must differ from other routers'; absent: router@HOST.
     """
     name = name or f"router@{settings.host}"
+    look_at_old_objects_seldom()
     # a thread each; the pump, which waits in one and asks in another; the links; revocations
     with connect(settings.url, max_connections=THREADS + 4) as client:
         return Router(settings, name, client).run()

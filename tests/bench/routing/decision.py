@@ -12,6 +12,7 @@ from unittest import mock
 from pydantic import BaseModel, ConfigDict
 
 import routing.pump
+from routing.garbage import look_at_old_objects_seldom
 from routing.policy import decide
 from routing.pump import Pump
 from routing.simulation.described import Described, read_cluster
@@ -104,6 +105,8 @@ class _Watch:
         self._settled = False
 
     def figures(self, pools: int, held: int) -> DecisionFigures:
+        # as a router does
+        look_at_old_objects_seldom()
         with mock.patch.object(routing.pump, "decide", self._timed):
             self._run(Pump(self._crowd.board, "router", clock=self._crowd.clock))
         shallow = [look.cpu_ms for look in self._looks if not look.deep]
