@@ -88,9 +88,11 @@ def _checked(path: Path, number: int, line: str, parse: Any) -> Row:
 
 def _azure(line: str) -> Row:
     stamp, prompt, output = next(csv.reader([line]))
+    # the traces of 2024 name the zone; all are UTC
+    stamp = stamp.strip().removesuffix("Z").removesuffix("+00:00")
     # seven decimals, of which datetime reads six
-    whole, _, part = stamp.strip().partition(".")
-    seconds = datetime.fromisoformat(f"{whole.removesuffix('Z')}+00:00").timestamp()
+    whole, _, part = stamp.partition(".")
+    seconds = datetime.fromisoformat(f"{whole}+00:00").timestamp()
     return Row(
         arrive_s=seconds + (float(f"0.{part[:7]}") if part else 0.0),
         prompt=int(prompt),

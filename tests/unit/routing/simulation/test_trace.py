@@ -26,6 +26,18 @@ def test_azures_wall_times_become_seconds_since_the_first_request(tmp_path) -> N
     assert second.arrive_s == pytest.approx(0.052, abs=1e-6)
 
 
+def test_azures_times_of_2024_name_their_zone(tmp_path) -> None:
+    path = write(
+        tmp_path,
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2024-05-10 00:00:00.009930+00:00,1452,3\n"
+        "2024-05-10 00:00:01+00:00,7,8\n",
+    )
+    first, second = read_trace(path)
+    assert first == Row(arrive_s=0.0, prompt=1452, output=3)
+    assert second.arrive_s == pytest.approx(0.99007, abs=1e-6)
+
+
 def test_mooncakes_lines_bring_their_prefix_blocks(tmp_path) -> None:
     path = write(
         tmp_path,
