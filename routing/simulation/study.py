@@ -16,6 +16,9 @@ from routing.simulation.request import Request
 from routing.simulation.schedulers import NOIDLE, Stage, make_scheduler
 from routing.simulation.trace import read_trace
 
+LONGEST_S = 1e9
+"""Later arrivals are refused: the bound's solver and the clock of a replay become inexact."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
@@ -73,6 +76,12 @@ def prepare(question: Question) -> Setting:
         words = words + moved.words
     else:
         words = [*words, "arrivals: as in the trace"]
+    last_s = max(request.arrive_s for request in moved.requests)
+    if last_s > LONGEST_S:
+        raise ConfigError(
+            f"--trace {question.trace}: the last request comes {last_s:g} s after the first: "
+            f"allowed is at most {LONGEST_S:g}; a larger --load or --release-all brings them closer"
+        )
     bound_s = capacity_s
     if not question.release_all:
         bound_s = lower_bound_s(described, moved.requests)
