@@ -24,8 +24,9 @@ LESSON = "lesson"
 STORAGE = "described"
 BYTES_PER_TOKEN = 4.0
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# what is larger is a slip of the pen, and would have a replay run for ever
+Positive = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -46,7 +47,7 @@ class DescribedPool(_Table):
     # ENGINE@HOST or ENGINE.N@HOST
     pool: Annotated[str, Field(pattern=r"^(cpu|hybrid|cuda|gpu)(\.\d+)?@[A-Za-z0-9.-]+$")]
     # hosts that are alike: HOST-001 and so on, where there are several
-    count: Count = 1
+    count: Annotated[int, Field(ge=1, le=10_000)] = 1
     # where the figures come from
     reason: Annotated[str, Field(min_length=1)]
     slots: Count
@@ -63,7 +64,7 @@ class DescribedPool(_Table):
     # absent: it trains nothing
     train_tokens_per_s: Positive | None = None
     # a part of an optimiser step, which is not interrupted
-    train_part_s: Positive = 0.1
+    train_part_s: Annotated[float, Field(ge=0.001, le=3600)] = 0.1
     # KV of prompts kept for those that begin alike: all room that no run uses, or at most so much
     prefix_cache_tokens: Annotated[int, Field(ge=0)] | None = None
 
@@ -210,6 +211,8 @@ def read_cluster(name_or_file: str) -> Described:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise ConfigError(f"--cluster {path}: {field} is missing") from error
         shown = first["input"] if isinstance(first["input"], str | int | float) else "…"
         raise ConfigError(f"--cluster {path}: {field} = {shown!r}: {first['msg']}") from error
     pools = tuple(one for pool in described.pools for one in pool.each())

@@ -43,7 +43,10 @@ def test_hosts_that_are_alike_are_described_once(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("context = 4096", "pools"),
+        ("context = 4096", "pools is missing"),
+        (f"context = 4096\n{POOL}count = 1000000000000", "pools.0.count = 1000000000000"),
+        (f"context = 4096\n{POOL}train_tokens_per_s = 1e300", "pools.0.train_tokens_per_s"),
+        (f"context = 4096\n{POOL}train_part_s = 1e-9", "pools.0.train_part_s = 1e-09"),
         (f"context = 4096\n{POOL}speed = 3\n", "pools.0.speed"),
         (f"context = 4096\n{POOL.replace('slots = 2', 'slots = 0')}", "pools.0.slots = 0"),
         (f"context = 4096\n{POOL}{POOL}", "described twice"),
