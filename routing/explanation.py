@@ -135,10 +135,10 @@ def _as_next(seen: Placement) -> str:
         return f"; {reason_of(seen)}"
     assert seen.best is not None
     _, start_s, cause, _ = seen.forecast
-    start = "at once" if cause is Cause.FREE else f"in {start_s:.2f} s ({WORDS[cause]})"
+    start = "at once" if cause is Cause.FREE else f"in {start_s:.2f} s"
     verb = "train with" if seen.job.kind == "train" else "end in"
     where = f"on {seen.pool.pool} and {verb} {_with(seen, seen.best)}"
-    return f"; if it were next, it would start {start} {where}"
+    return f"; behind the first of them it would start {start} {where}"
 
 
 _OUTCOMES = {Action.LEASE: "chosen", Action.WAIT: "wait", Action.REFUSED: "too late"}

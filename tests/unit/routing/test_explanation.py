@@ -118,7 +118,7 @@ def test_a_job_that_was_not_looked_at_still_has_a_reason() -> None:
     assert decision.verdicts == ()
 
 
-def test_a_job_behind_a_jam_hears_how_it_would_fare_if_it_were_next() -> None:
+def test_a_job_behind_a_jam_hears_how_it_would_fare_behind_the_first_of_it() -> None:
     jobs = [make_job() for _ in range(40)]
     running = (make_promise("cuda@a", 5.0), make_promise("cpu@a", 30.0))
     last = decide(jobs, make_cluster(SLOW, FAST, running=running), NOW_MS)[-1]
@@ -126,8 +126,8 @@ def test_a_job_behind_a_jam_hears_how_it_would_fare_if_it_were_next() -> None:
     decision = decision_of(last, NOW_MS)
     assert (decision.action, decision.cause, decision.pool) == ("wait", "behind", None)
     assert decision.reason == (
-        "jobs before it come first; if it were next, it would start in 21.02 s"
-        " (all slots are taken) on cuda@a and end in 22.02 s"
+        "jobs before it come first; behind the first of them it would start in 21.02 s"
+        " on cuda@a and end in 22.02 s"
     )
     assert [one.pool for one in decision.verdicts] == ["cuda@a", "cpu@a"]
 
