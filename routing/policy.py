@@ -160,7 +160,7 @@ class _Decider:
         return None
 
     def peek(self, job: HeldJob) -> Placement:
-        """How it would fare behind those that were looked at; for whoever wants to know, later on."""
+        """How it would fare behind those that were looked at; for whoever wants to know later."""
         view = self.view(job)
         need, moment = self.need(job, view), len(self.look.log)
         if not view.count or job.max_tokens >= view.context:
